@@ -1,0 +1,41 @@
+"""See where GPU memory goes when you train with PyTorch. This file is the table of contents."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from memlab.engine.measure import measure
+    from memlab.memory.meter import Meter
+    from memlab.plan import Plan, PlanError
+    from memlab.run import Run
+    from memlab.trace import Breakdown, Trace
+    from memlab.training.loop import train
+    from memlab.ui.bench import Bench
+    from memlab.workload import Workload
+
+__version__ = "0.1.0"
+
+# Looked up on first use: importing memlab loads neither torch nor a widget.
+_PLACES = {
+    "Plan": "memlab.plan",
+    "PlanError": "memlab.plan",
+    "Run": "memlab.run",
+    "Breakdown": "memlab.trace",
+    "Trace": "memlab.trace",
+    "Workload": "memlab.workload",
+    "train": "memlab.training.loop",
+    "Meter": "memlab.memory.meter",
+    "measure": "memlab.engine.measure",
+    "Bench": "memlab.ui.bench",
+}
+__all__ = [*_PLACES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'memlab' has no attribute {name!r}")
+    return getattr(import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

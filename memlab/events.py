@@ -1,0 +1,132 @@
+"""What `train` says as it goes: one small value per happening, one JSON line each."""
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from memlab.plan import Plan
+from memlab.run import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """The model is built; the first step comes next."""
+
+    plan: Plan
+    parameters: int
+    """Number of weights."""
+    trainable_parameters: int
+    device: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notice:
+    """Something that a learner should know: one sentence. `kind` is its short name."""
+
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepFinished:
+    """One optimizer step: a window of micro-batches and one update."""
+
+    step: int
+    """From 0."""
+    epoch: int
+    """From 0."""
+    loss: float
+    """Mean over the items of the window, over all ranks."""
+    micro_steps: int
+    """Micro-batches in this window; fewer than K in the tail of an epoch."""
+    samples: int
+    """Samples in this window, over all ranks."""
+    items: int
+    """Loss terms in this window (tokens that are not ignored, or images), over all ranks."""
+    samples_seen: int
+    """Since the start of the run, over all ranks."""
+    learning_rate: float
+    """That this step used."""
+    gradient_norm: float | None
+    """Global norm before clipping; None without clipping."""
+    loss_scale: float | None
+    """That this step used; None without a scaler."""
+    skipped: bool
+    """The scaler found an infinite or NaN gradient: no update, no scheduler step."""
+    seconds: float
+    """Wall time of the step, metering included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepMemory:
+    """Memory during one optimizer step, thinned to a few hundred points so that peaks survive."""
+
+    step: int
+    position: tuple[float, ...]
+    """Where in the step each point lies, counted in changes of memory from 0."""
+    by_category: tuple[tuple[int, ...], ...]
+    """Live bytes, one series for each of trace.CATEGORIES, each as long as `position`."""
+    spans: tuple[tuple[str, int, float, float], ...]
+    """(phase, micro_step, first position, last position), in order."""
+    peak: dict[str, Any]
+    """The step's largest instant: Breakdown.to_dict()."""
+    peak_position: float
+    allocated: int
+    """Allocator's peak within the step, bytes; on the CPU equal to the peak of live bytes."""
+    reserved: int
+    """Held by the allocator at the end of the step, bytes; on the CPU equal to `allocated`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """The run ended by itself or was stopped; `run` holds all of it."""
+
+    run: Run
+    stopped: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """The run broke off. `message` is one sentence with what to do; `details` may hold a traceback."""
+
+    kind: Literal["out-of-memory", "crash", "plan", "error"]
+    message: str
+    details: str = ""
+
+
+Event = Started | Notice | StepFinished | StepMemory | Finished | Failed
+_KINDS = {kind.__name__: kind for kind in (Started, Notice, StepFinished, StepMemory, Finished, Failed)}
+
+
+def to_json(event: Event) -> str:
+    """Return `event` as one line of JSON; floats that JSON cannot hold become "nan", "inf", "-inf"."""
+    values = {name: _plain(value) for name, value in vars(event).items()}
+    return json.dumps({"event": type(event).__name__, **values}, allow_nan=False)
+
+
+def from_json(line: str) -> Event:
+    """Read what `to_json` wrote."""
+    values = json.loads(line)
+    kind = _KINDS[values.pop("event")]
+    return kind(**{name: _restored(kind, name, value) for name, value in values.items()})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (Plan, Run)):
+        return value.to_dict()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _restored(kind: type, name: str, value: Any) -> Any:
+    if name in ("plan", "run"):
+        return (Plan if name == "plan" else Run).from_dict(value)
+    if isinstance(value, str) and kind.__annotations__[name] in (float, float | None):
+        return float(value)
+    return _tuples(value)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,148 @@
+"""A Plan: everything that decides one training run, as a value."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from typing_extensions import Self
+
+Precision = Literal["fp32", "bf16-mixed", "fp16-mixed", "bf16-true"]
+Optimizer = Literal["sgd", "adamw"]
+Norm = Literal["none", "batch", "group", "layer", "rms"]
+Schedule = Literal["constant", "linear", "cosine"]
+ZeroGrad = Literal["after_step", "before_forward", "before_backward", "in_place"]
+BatchNormStatistics = Literal["per-micro-batch", "frozen", "accumulated"]
+GradientPrecision = Literal["bf16", "fp32", "bf16+fp32"]
+StatePrecision = Literal["bf16", "fp32"]
+
+
+class PlanError(ValueError):
+    """Says in one sentence which value breaks which rule, and the way out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything that decides one training run. Frozen, hashable; impossible values raise PlanError."""
+
+    model: str = "gpt-tiny"
+    """A name from `memlab.catalog.MODELS`, or "custom" for a Workload of your own."""
+    data: str | None = None
+    """"text", "ragged-text", "digits", "file:PATH" or "custom"; None: the model's first choice."""
+    micro_batch_size: int = 8
+    """Samples that one rank pushes through the model at once."""
+    gradient_accumulation_steps: int = 1
+    """Micro-batches per optimizer step, on each rank (K)."""
+    world_size: int = 1
+    """Ranks (processes) that train together."""
+    sequence_length: int | None = None
+    """Tokens per sample (gpt only); None: the model's own."""
+    precision: Precision = "fp32"
+    """"fp32"; "bf16-mixed" and "fp16-mixed": autocast over FP32 weights; "bf16-true": BF16 weights."""
+    master_weights: bool = False
+    """Keep an FP32 copy of the weights that the optimizer updates (bf16-true only)."""
+    gradient_precision: GradientPrecision | None = None
+    """bf16-true only: "fp32" adds each gradient into an FP32 sum and drops it; "bf16+fp32" keeps
+    the BF16 gradients beside that sum; None: the weights' precision."""
+    optimizer_state_precision: StatePrecision | None = None
+    """bf16-true only: precision of the optimizer's moments; None: that of the weights it updates."""
+    initial_loss_scale: float = 65536.0
+    """The GradScaler's first scale (fp16-mixed only)."""
+    loss_scale_growth_interval: int = 2000
+    """Optimizer steps without overflow after which the scale doubles (fp16-mixed only)."""
+    activation_checkpointing: str = "none"
+    """"none"; "full": recompute every block; "every-N": every N-th block; "selective": recompute
+    all but the matrix products."""
+    optimizer: Optimizer = "adamw"
+    """"sgd" or "adamw", from torch.optim."""
+    momentum: float = 0.0
+    """SGD's momentum; above 0 it costs one more copy of the weights."""
+    foreach: bool | None = None
+    """Update all weights at once, with temporaries; None: torch's default (CUDA yes, CPU no)."""
+    fused: bool | None = None
+    """Update in one fused kernel, without temporaries; None: torch's default (no)."""
+    zero_grad: ZeroGrad = "after_step"
+    """When the gradients are dropped; "in_place" zeroes them after the step and keeps their memory."""
+    clip_norm: float | None = None
+    """Largest global norm of the gradient, applied once per optimizer step; None: no clipping."""
+    norm: Norm | None = None
+    """Normalisation inside the model; None: the model's first choice."""
+    batch_norm_statistics: BatchNormStatistics = "per-micro-batch"
+    """How often BatchNorm's running statistics move. "per-micro-batch": K times a step, as torch
+    does; "frozen": by the first micro-batch of a window only; "accumulated": once, by the moments
+    of the whole window."""
+    dropout: float = 0.0
+    """Probability that an activation is dropped, 0 <= dropout < 1."""
+    lora_rank: int = 0
+    """Rank of the low-rank adapters on the attention and MLP matrices; 0: train all weights."""
+    learning_rate: float = 3e-4
+    """Peak learning rate."""
+    schedule: Schedule = "constant"
+    """Shape after the warm-up, in optimizer steps; linear and cosine end at 0 after `steps`."""
+    warmup_steps: int = 0
+    """Optimizer steps over which the learning rate rises linearly from 0."""
+    steps: int = 20
+    """Optimizer steps."""
+    seed: int = 0
+    """Seeds weights, data order and dropout."""
+    device: str = "auto"
+    """"auto" (MEMLAB_DEVICE, else CUDA if there is one, else CPU), "cpu", "cuda" or "cuda:N"."""
+
+    def __post_init__(self) -> None:
+        from memlab.plan_rules import check, defaults  # they need Plan's choices
+
+        for name, value in defaults(self).items():
+            object.__setattr__(self, name, value)
+        check(self)
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples per optimizer step, over all ranks."""
+        return self.micro_batch_size * self.gradient_accumulation_steps * self.world_size
+
+    @property
+    def checkpoint_every(self) -> int:
+        """Every how-many-th block is recomputed: 0 none, 1 all."""
+        match self.activation_checkpointing:
+            case "none" | "selective":
+                return 0
+            case "full":
+                return 1
+            case every:
+                return int(every.removeprefix("every-"))
+
+    @classmethod
+    def for_global_batch(
+        cls, global_batch_size: int, *, micro_batch_size: int = 8, world_size: int = 1, **others: Any
+    ) -> Self:
+        """Derive K = global batch / (micro-batch x world size); raise PlanError where it does not divide."""
+        from memlab.plan_rules import accumulation_steps
+
+        steps = accumulation_steps(global_batch_size, micro_batch_size, world_size)
+        return cls(
+            micro_batch_size=micro_batch_size,
+            world_size=world_size,
+            gradient_accumulation_steps=steps,
+            **others,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, ready for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Build a plan from `to_dict`'s result; raise PlanError on a name that no field has."""
+        known = [field.name for field in fields(cls)]
+        for name in values:
+            if name not in known:
+                raise PlanError(f"{name!r} is not a field of a Plan; the fields are {', '.join(known)}.")
+        return cls(**values)
+
+    def to_json(self) -> str:
+        """Return the plan as one line of JSON."""
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote."""
+        return cls.from_dict(json.loads(text))

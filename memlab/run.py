@@ -1,0 +1,145 @@
+"""A Run: what came of one plan, measured or predicted. Immutable; survives JSON."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from typing_extensions import Self
+
+from memlab.plan import Plan
+from memlab.trace import Breakdown, Trace
+from memlab.units import format_bytes
+
+Source = Literal["measured", "predicted"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """What one process of a run saw."""
+
+    rank: int = 0
+    pid: int = 0
+    peak: Breakdown
+    communication: Mapping[str, int] = field(default_factory=dict)
+    """Calls and bytes of each collective; empty on one rank."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """The result of one plan. Bytes are requested bytes of live tensors unless a name says otherwise."""
+
+    plan: Plan
+    source: Source
+    losses: tuple[float, ...]
+    """One loss per optimizer step, per item of its global batch: it does not depend on K."""
+    peak: Breakdown
+    """The instant of the largest total, over all ranks' largest."""
+    peak_allocated: int
+    """The allocator's own peak, rounded to its block sizes; on the CPU, which does not round,
+    equal to `peak.total`."""
+    peak_reserved: int
+    """Peak of what the allocator took from the device; on the CPU, where torch keeps no cache,
+    equal to `peak_allocated`. The CUDA context and libraries come on top."""
+    fits: bool
+    """Whether the run ends within the memory of its device."""
+    peaks_by_phase: Mapping[str, Breakdown]
+    """The largest instant in forward, in backward and in the optimizer step."""
+    step_peaks: tuple[int, ...]
+    """Peak of live bytes of each optimizer step."""
+    environment: Mapping[str, str]
+    """Device, versions and date of the measurement or prediction."""
+    ranks: tuple[Rank, ...] = ()
+    trace: Trace | None = None
+    """Every change of memory in the steps that are kept: the first two, the peak's and the last."""
+    skipped_steps: tuple[int, ...] = ()
+    """Optimizer steps that an infinite or NaN gradient made the scaler skip."""
+    notices: tuple[str, ...] = ()
+    """Warnings of the run, one sentence each."""
+    samples_per_second: float = 0.0
+    """Median over the steps after the first, metering included; 0 for a prediction."""
+    device_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Figures of the whole device, where there are any, each named."""
+
+    def __post_init__(self) -> None:
+        # math.nan is one object, so that runs with equal losses are equal also where they are NaN.
+        losses = tuple(math.nan if math.isnan(loss) else loss for loss in self.losses)
+        object.__setattr__(self, "losses", losses)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the run for JSON; its keys are the attributes' names."""
+        return {
+            **{name: getattr(self, name) for name in _PLAIN},
+            "plan": self.plan.to_dict(),
+            "losses": [_finite(loss) for loss in self.losses],
+            "peak": self.peak.to_dict(),
+            "peaks_by_phase": {phase: peak.to_dict() for phase, peak in self.peaks_by_phase.items()},
+            "step_peaks": list(self.step_peaks),
+            "environment": dict(self.environment),
+            "ranks": [{**vars(rank), "peak": rank.peak.to_dict()} for rank in self.ranks],
+            "trace": self.trace.to_dict() if self.trace is not None else None,
+            "skipped_steps": list(self.skipped_steps),
+            "notices": list(self.notices),
+            "device_bytes": dict(self.device_bytes),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` wrote."""
+        return cls(
+            **{name: values[name] for name in _PLAIN},
+            plan=Plan.from_dict(values["plan"]),
+            losses=tuple(float(loss) for loss in values["losses"]),
+            peak=Breakdown.from_dict(values["peak"]),
+            peaks_by_phase={name: Breakdown.from_dict(peak) for name, peak in values["peaks_by_phase"].items()},
+            step_peaks=tuple(values["step_peaks"]),
+            environment=values["environment"],
+            ranks=tuple(Rank(**{**rank, "peak": Breakdown.from_dict(rank["peak"])}) for rank in values["ranks"]),
+            trace=Trace.from_dict(values["trace"]) if values["trace"] is not None else None,
+            skipped_steps=tuple(values["skipped_steps"]),
+            notices=tuple(values["notices"]),
+            device_bytes=values["device_bytes"],
+        )
+
+    def to_json(self) -> str:
+        """Return the run as JSON; losses that JSON cannot hold become "nan", "inf" and "-inf"."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote; `Run.from_json(run.to_json()) == run`."""
+        return cls.from_dict(json.loads(text))
+
+    @property
+    def peak_place(self) -> str:
+        """Say in words when the peak came."""
+        return place(self.peak)
+
+    def __repr__(self) -> str:
+        rows = [f"{name.replace('_', ' '):>22}  {format_bytes(size):>10}" for name, size in self.peak.items() if size]
+        plan = self.plan
+        return "\n".join([
+            f"Run of {plan.model}: micro-batch {plan.micro_batch_size} x K {plan.gradient_accumulation_steps} "
+            f"x {plan.world_size} rank(s), {plan.precision}, {self.source} on {self.environment.get('device', '?')}",
+            *rows,
+            f"{'peak of live tensors':>22}  {format_bytes(self.peak.total):>10}  ({self.peak_place})",
+        ])  # fmt: skip
+
+
+_PLAIN = ("source", "peak_allocated", "peak_reserved", "fits", "samples_per_second")
+
+
+def place(peak: Breakdown) -> str:
+    """Say in words when an instant came, micro-steps counted from 1 as people do."""
+    match peak.phase:
+        case "setup":
+            return "before the first step"
+        case "optimizer":
+            return f"optimizer step {peak.step + 1}"
+        case phase:
+            return f"{phase} {peak.micro_step + 1} of step {peak.step + 1}"
+
+
+def _finite(loss: float) -> float | str:
+    return loss if math.isfinite(loss) else str(loss)

@@ -116,11 +116,17 @@ def _number(name: str, value: Any, rule: str, holds: Callable[[float], bool]) ->
 
 def _numbers(plan: "Plan") -> Iterator[str]:
     yield from _number("learning_rate", plan.learning_rate, "a number above 0", lambda x: x > 0)
-    yield from _number("dropout", plan.dropout, "a number from 0 up to, not including, 1", lambda x: 0 <= x < 1)
-    yield from _number("momentum", plan.momentum, "a number from 0 up to, not including, 1", lambda x: 0 <= x < 1)
+    yield from _number(
+        "dropout", plan.dropout, "a number from 0 up to, not including, 1", lambda x: 0 <= x < 1
+    )
+    yield from _number(
+        "momentum", plan.momentum, "a number from 0 up to, not including, 1", lambda x: 0 <= x < 1
+    )
     yield from _number("initial_loss_scale", plan.initial_loss_scale, "a number above 0", lambda x: x > 0)
     if plan.clip_norm is not None:
-        yield from _number("clip_norm", plan.clip_norm, "a number above 0, or None for no clipping", lambda x: x > 0)
+        yield from _number(
+            "clip_norm", plan.clip_norm, "a number above 0, or None for no clipping", lambda x: x > 0
+        )
 
 
 def _model_and_data(plan: "Plan") -> Iterator[str]:
@@ -162,7 +168,11 @@ def _checkpointing(plan: "Plan") -> Iterator[str]:
 
 
 def _precision(plan: "Plan") -> Iterator[str]:
-    for name, off in (("master_weights", False), ("gradient_precision", None), ("optimizer_state_precision", None)):
+    for name, off in (
+        ("master_weights", False),
+        ("gradient_precision", None),
+        ("optimizer_state_precision", None),
+    ):
         if getattr(plan, name) != off and plan.precision != "bf16-true":
             yield (
                 f"{name}={getattr(plan, name)!r} needs precision='bf16-true': with {plan.precision!r} weights, "

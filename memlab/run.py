@@ -92,10 +92,14 @@ class Run:
             plan=Plan.from_dict(values["plan"]),
             losses=tuple(float(loss) for loss in values["losses"]),
             peak=Breakdown.from_dict(values["peak"]),
-            peaks_by_phase={name: Breakdown.from_dict(peak) for name, peak in values["peaks_by_phase"].items()},
+            peaks_by_phase={
+                name: Breakdown.from_dict(peak) for name, peak in values["peaks_by_phase"].items()
+            },
             step_peaks=tuple(values["step_peaks"]),
             environment=values["environment"],
-            ranks=tuple(Rank(**{**rank, "peak": Breakdown.from_dict(rank["peak"])}) for rank in values["ranks"]),
+            ranks=tuple(
+                Rank(**{**rank, "peak": Breakdown.from_dict(rank["peak"])}) for rank in values["ranks"]
+            ),
             trace=Trace.from_dict(values["trace"]) if values["trace"] is not None else None,
             skipped_steps=tuple(values["skipped_steps"]),
             notices=tuple(values["notices"]),
@@ -117,7 +121,11 @@ class Run:
         return place(self.peak)
 
     def __repr__(self) -> str:
-        rows = [f"{name.replace('_', ' '):>22}  {format_bytes(size):>10}" for name, size in self.peak.items() if size]
+        rows = [
+            f"{name.replace('_', ' '):>22}  {format_bytes(size):>10}"
+            for name, size in self.peak.items()
+            if size
+        ]
         plan = self.plan
         return "\n".join([
             f"Run of {plan.model}: micro-batch {plan.micro_batch_size} x K {plan.gradient_accumulation_steps} "

@@ -76,6 +76,8 @@ class StepMemory:
     """Allocator's peak within the step, bytes; on the CPU equal to the peak of live bytes."""
     reserved: int
     """Held by the allocator at the end of the step, bytes; on the CPU equal to `allocated`."""
+    earlier_peaks: tuple[tuple[int, int], ...] = ()
+    """(step, peak total) of earlier steps whose own StepMemory was dropped for this newer one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -178,10 +178,17 @@ class Trace:
 
     @classmethod
     def join(cls, parts: list["Trace"]) -> "Trace":
-        """Return the traces in `parts` (same module names, one after another) as one."""
+        """Return the traces in `parts` as one.
+
+        Where steps between two of them are left out, changes of allocation -1 make up for what
+        happened there, one a category.
+        """
         if not parts:
             return cls((0,) * len(CATEGORIES), *(np.zeros(0, kind) for kind in ARRAYS.values()))
-        arrays = (np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS)
+        joined = parts[:1]
+        for before, part in zip(parts, parts[1:]):  # noqa: B905
+            joined += [_bridge(before, part), part]
+        arrays = (np.concatenate([getattr(part, name) for part in joined]) for name in ARRAYS)
         return cls(parts[0].start, *arrays, max((part.module_names for part in parts), key=len))
 
     def to_dict(self) -> dict[str, Any]:
@@ -206,6 +213,20 @@ ARRAYS: dict[str, np.dtype] = {
     "module": np.dtype("<i4"),
 }
 assert tuple(ARRAYS) == tuple(field.name for field in fields(Trace))[1:-1]
+
+
+def _bridge(before: Trace, after: Trace) -> Trace:
+    """Return the changes that lead from the end of one trace to the start of another."""
+    difference = np.array(after.start, np.int64) - np.array(before.end, np.int64)
+    category = np.flatnonzero(difference)
+    columns = {
+        "delta_bytes": difference[category],
+        "allocation": np.full(len(category), -1),
+        "category": category,
+        "step": np.full(len(category), after.step[0] if len(after) else 0),
+    }
+    arrays = (columns.get(name, np.zeros(len(category))).astype(kind) for name, kind in ARRAYS.items())
+    return Trace(before.end, *arrays)
 
 
 def _pack(array: NDArray) -> str:

@@ -1,0 +1,185 @@
+"""The book of live storages: who was born, who died, in which phase, and of which category."""
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from memlab.trace import ARRAYS, CATEGORIES, PHASES, Trace
+
+PARAMETERS, BUFFERS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, COPIES, INPUTS, COMMUNICATION, TEMPORARIES = range(
+    len(CATEGORIES)
+)
+SETUP, FORWARD, BACKWARD, OPTIMIZER = range(len(PHASES))
+
+
+class Storage(weakref.ref):
+    """A weak reference to a live storage, with what the book says of it."""
+
+    # A subclass with slots costs half of a reference and an entry beside it.
+    __slots__ = ("category", "key", "number", "size")
+
+
+class Ledger:
+    """Records births and deaths of storages of one kind of device; `close_step` turns them into a Trace."""
+
+    def __init__(self, device_type: str) -> None:
+        self.device_type = device_type
+        self.live: dict[int, Storage] = {}
+        self.born: list[Storage] = []
+        """Storages born in this step, dead or alive."""
+        self._old: list[Storage] = []  # alive when this step began
+        self._start = np.zeros(len(CATEGORIES), np.int64)
+        self._next_number = 0
+        self._log: list[int] = []  # n: storage n was born; ~n: it died
+        self._marks: list[list[int]] = [[0, SETUP, 0, 0]]  # from this change on: phase, micro-step, step
+        self._places: list[tuple[int, int]] = [(0, 0)]  # from this change on: index of the module
+        self._forget = self._make_forget()
+
+    def _make_forget(self) -> Any:
+        live, log = self.live, self._log  # bound here: the callback must not keep the ledger alive
+
+        def forget(storage: Storage) -> None:
+            live.pop(storage.key, None)
+            log.append(~storage.number)
+
+        return forget
+
+    def __len__(self) -> int:
+        """Changes since the step began."""
+        return len(self._log)
+
+    def begin(self) -> None:
+        """Take all that was entered so far as what lives before the first step."""
+        self._start = np.bincount(
+            [entry.category for entry in self.live.values()],
+            [entry.size for entry in self.live.values()],
+            len(CATEGORIES),
+        ).astype(np.int64)
+        self._begin_step()
+
+    def release(self) -> None:
+        """Forget everything: no storage calls back any more."""
+        self.live.clear()
+        self.born, self._old = [], []
+        self._log.clear()
+
+    def add(self, tensor: Tensor, category: int) -> Storage | None:
+        """Enter `tensor`'s storage unless it is known, empty or elsewhere; return what was entered."""
+        untyped = tensor.untyped_storage()
+        key = id(untyped)  # torch keeps one Python object for the life of a storage
+        if key in self.live:
+            return None
+        size = untyped.nbytes()
+        if not size or tensor.device.type != self.device_type:
+            return None
+        entry = Storage(untyped, self._forget)
+        entry.key, entry.size, entry.category = key, size, category
+        entry.number = number = self._next_number
+        self._next_number = number + 1
+        self.live[key] = entry
+        self.born.append(entry)
+        self._log.append(number)
+        return entry
+
+    def find(self, tensor: Tensor) -> Storage | None:
+        """Return the entry of `tensor`'s storage."""
+        return self.live.get(id(tensor.untyped_storage()))
+
+    def label(self, tensors: Iterable[Tensor], category: int, only: int | None = None) -> None:
+        """Give the storages of `tensors` a category; enter those that are not known."""
+        for tensor in plain(tensors):
+            entry = self.find(tensor)
+            if entry is None:
+                self.add(tensor, category)
+            elif only is None or entry.category == only:
+                entry.category = category
+
+    def resized(self, tensor: Tensor) -> None:
+        """Enter that an operation may have changed the size of `tensor`'s storage."""
+        entry = self.find(tensor)
+        if entry is None:
+            self.add(tensor, TEMPORARIES)
+        elif tensor.untyped_storage().nbytes() != entry.size:
+            self._renew(entry, tensor.untyped_storage())
+
+    def check_sizes(self) -> None:
+        """Find storages that were resized behind the operations' back (`UntypedStorage.resize_`)."""
+        for entry in list(self.live.values()):
+            untyped = entry()
+            if untyped is not None and untyped.nbytes() != entry.size:
+                self._renew(entry, untyped)
+
+    def _renew(self, entry: Storage, untyped: torch.UntypedStorage) -> None:
+        """A resized storage is a death and a birth."""
+        del self.live[entry.key]
+        self._log.append(~entry.number)
+        view = torch.empty(0, dtype=torch.uint8, device=untyped.device).set_(untyped)
+        self.add(view, entry.category)
+
+    def mark(self, phase: int, micro_step: int, step: int) -> None:
+        """From here on, changes belong to this phase."""
+        here = len(self._log)
+        if self._marks[-1][0] == here:
+            self._marks.pop()
+        self._marks.append([here, phase, micro_step, step])
+
+    def remark(self, phase: int, micro_step: int, step: int) -> None:
+        """Say that the phase that began last was another one."""
+        self._marks[-1][1:] = [phase, micro_step, step]
+
+    def enter_module(self, index: int) -> None:
+        """From here on, changes belong to module number `index`."""
+        self._places.append((len(self._log), index))
+
+    def close_step(self, module_names: tuple[str, ...]) -> Trace:
+        """Return the changes since the last call, and begin a new step."""
+        log = np.array(self._log, np.int64)
+        known = self._old + self.born
+        numbers = np.array([entry.number for entry in known], np.int64)
+        number = np.where(log < 0, ~log, log)
+        row = np.searchsorted(numbers, number)
+        sizes = np.array([entry.size for entry in known], np.int64)
+        category = np.array([entry.category for entry in known], np.uint8)[row]
+        delta = np.where(log < 0, -sizes[row], sizes[row])
+        mark = _in_force([start for start, *_ in self._marks], len(log))
+        marks = np.array(self._marks, np.int32)[mark]
+        place = _in_force([start for start, _ in self._places], len(log))
+        module = np.array([index for _, index in self._places], np.int32)[place]
+        columns = (delta, number, category, marks[:, 1], marks[:, 2], marks[:, 3], module)
+        arrays = (column.astype(kind) for column, kind in zip(columns, ARRAYS.values(), strict=True))
+        trace = Trace(tuple(int(size) for size in self._start), *arrays, module_names)
+        self._start = np.array(trace.end, np.int64)
+        self._begin_step()
+        return trace
+
+    def _begin_step(self) -> None:
+        self._old = sorted(self.live.values(), key=lambda entry: entry.number)
+        self.born = []
+        self._log.clear()  # in place: the callback of dying storages holds it
+        self._marks = [[0, *self._marks[-1][1:]]]
+        self._places = [(0, 0)]
+
+
+def _in_force(starts: list[int], length: int) -> np.ndarray:
+    """Return, for each of `length` changes, which of the marks at `starts` was the last before it."""
+    return np.searchsorted(np.array(starts), np.arange(length), side="right") - 1
+
+
+def plain(tensors: Iterable[Any]) -> Iterable[Tensor]:
+    """Yield the tensors that own plain storages: those within sparse tensors and wrapper subclasses too."""
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            continue
+        if tensor.layout is torch.sparse_coo:
+            yield from (tensor._indices(), tensor._values())
+        elif tensor.layout is not torch.strided:
+            continue  # mkldnn's opaque layout shows no storage
+        elif hasattr(tensor, "__tensor_flatten__"):
+            names, _ = tensor.__tensor_flatten__()
+            yield from plain(getattr(tensor, name) for name in names)
+        else:
+            yield tensor

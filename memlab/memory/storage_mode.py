@@ -1,0 +1,150 @@
+"""The dispatch mode that sees every operation: the meter's hot path.
+
+An operation costs about 20 us under any Python dispatch mode; what is written here may add little to
+that (benchmarks/meter.py). So: one dictionary look-up sorts operators into kinds, views and in-place
+operators end there, and a birth is one weak reference whose callback is the death.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from memlab.memory.ledger import COPIES, INPUTS, PARAMETERS, TEMPORARIES, Ledger, plain
+
+_in_backward = torch._C._current_graph_task_id  # -1 outside of a backward pass
+_grad_enabled = torch.is_grad_enabled
+
+ALIAS, FRESH, CAST, RESIZE = range(4)
+_RESIZING = ("resize_", "resize_as_", "set_", "resize_output_")
+_CASTS = (torch.ops.aten._to_copy.default, torch.ops.aten._to_copy.out)
+_LOW_PRECISION = (torch.bfloat16, torch.float16)
+
+
+class StorageMode(TorchDispatchMode):
+    """Enters what each operation allocates into a Ledger; says when backward or a recomputation begins."""
+
+    def __init__(self, ledger: Ledger, turn: Callable[[bool, bool], None], begins: Callable[[], None]) -> None:
+        super().__init__()
+        self.ledger = ledger
+        self._live = ledger.live
+        self._turn = turn  # called with (in backward, recomputing) when either changes
+        self._begins = begins  # called before anything is entered
+        self._kinds: dict[Any, int] = {}
+        self._backward = False
+        self._recomputing = False
+        self.in_forward = True
+        self.inside_module = False
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Else torch wraps the method below in a guard of torch.compile's: 5 us for each operation.
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if types and any(kind is not FakeTensor for kind in types):
+            return NotImplemented  # a wrapper subclass (DTensor): count what it does inside
+        backward = _in_backward() != -1
+        recomputing = backward and _grad_enabled()
+        if backward != self._backward or recomputing != self._recomputing:
+            self._backward, self._recomputing = backward, recomputing
+            self._turn(backward, recomputing)
+        kind = self._kinds.get(func)
+        if kind is None:
+            kind = self._kinds[func] = _kind(func)
+        if kind != CAST:
+            self._adopt(args)
+            if kwargs:
+                self._adopt(kwargs.values())
+        out = func(*args, **kwargs) if kwargs else func(*args)
+        if kind == ALIAS:
+            return out
+        if kind == FRESH:
+            if type(out) is Tensor:
+                self._enter(out, args)
+            elif type(out) is tuple or type(out) is list:
+                for item in out:
+                    if isinstance(item, Tensor):
+                        self._enter(item, args)
+            elif isinstance(out, Tensor):
+                self._enter(out, args)
+        elif kind == CAST:
+            self._enter_cast(out, args)
+        else:
+            self._begins()
+            for tensor in plain([out, *args, *(kwargs or {}).values()]):
+                self.ledger.resized(tensor)
+        return out
+
+    def _adopt(self, args: Any) -> None:
+        """Enter tensors that were made before the meter began, or by other means than operations."""
+        live = self._live
+        for arg in args:
+            if isinstance(arg, Tensor):
+                if arg.layout is torch.strided and id(arg.untyped_storage()) not in live:
+                    self._enter_found(arg)
+            elif type(arg) is list:
+                for item in arg:
+                    if (
+                        isinstance(item, Tensor)
+                        and item.layout is torch.strided
+                        and id(item.untyped_storage()) not in live
+                    ):
+                        self._enter_found(item)
+
+    def _enter_found(self, tensor: Tensor) -> None:
+        if tensor.device.type == self.ledger.device_type:
+            self._begins()
+            is_weight = tensor.requires_grad and tensor.is_leaf
+            self.ledger.add(tensor, PARAMETERS if is_weight else INPUTS)
+
+    def _enter(self, out: Tensor, args: Any) -> None:
+        if out.layout is not torch.strided:
+            for tensor in plain([out]):
+                self._enter(tensor, args)
+            return
+        if id(out.untyped_storage()) in self._live:
+            return
+        self._begins()
+        is_input = self.in_forward and not self.inside_module and not _tracked(args)
+        self.ledger.add(out, INPUTS if is_input else TEMPORARIES)
+
+    def _enter_cast(self, out: Tensor, args: Any) -> None:
+        """Autocast casts a weight by a copy of its type; a batch moves to the device by one."""
+        source = self.ledger.find(args[0]) if args[0].layout is torch.strided else None
+        if source is not None and source.category == PARAMETERS and out.dtype in _LOW_PRECISION:
+            self._begins()
+            self.ledger.add(out, COPIES)
+        else:
+            self._enter(out, args)
+
+
+def _tracked(args: Any) -> bool:
+    """Say whether autograd follows any of an operation's tensors."""
+    for arg in args:
+        if isinstance(arg, Tensor):
+            if arg.requires_grad:
+                return True
+        elif type(arg) is list and _tracked(arg):
+            return True
+    return False
+
+
+def _kind(func: Any) -> int:
+    """Sort an operator by what it can do to storages; from its schema, so that new ones need no list."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return FRESH  # a higher-order operator
+    if func in _CASTS:
+        return CAST
+    if schema.name.removeprefix("aten::") in _RESIZING or any(argument.is_out for argument in schema.arguments):
+        return RESIZE
+    if schema.name == "aten::lift_fresh":
+        return FRESH  # torch.tensor(...): its storage was made without an operation
+    aliases = all(value.alias_info is not None for value in schema.returns)
+    return ALIAS if aliases else FRESH

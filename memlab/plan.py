@@ -131,7 +131,9 @@ class Plan:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Build a plan from `to_dict`'s result; raise PlanError on a name that no field has."""
+        """Build a plan from `to_dict`'s result; raise PlanError on anything else."""
+        if not isinstance(values, dict):
+            raise PlanError(f"a plan is a JSON object of field names and values, not {values!r}.")
         known = [field.name for field in fields(cls)]
         for name in values:
             if name not in known:
@@ -144,5 +146,9 @@ class Plan:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote."""
-        return cls.from_dict(json.loads(text))
+        """Read what `to_json` wrote; raise PlanError on anything else."""
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise PlanError(f"a plan is a JSON object, and this text is no JSON: {error}.") from None
+        return cls.from_dict(values)

@@ -133,6 +133,8 @@ def _model_and_data(plan: "Plan") -> Iterator[str]:
     if plan.model == "custom":
         if plan.data != "custom":
             yield f"data={plan.data!r} does not go with model='custom': the Workload brings its data; leave data out."
+        if plan.norm not in get_args(plans.Norm):
+            yield f"norm={plan.norm!r} must be one of {_listed(get_args(plans.Norm))}."
         return
     card = MODELS.get(plan.model) if isinstance(plan.model, str) else None
     if card is None:
@@ -190,6 +192,11 @@ def _optimizer(plan: "Plan") -> Iterator[str]:
 
 
 def _batch_norm(plan: "Plan") -> Iterator[str]:
+    if plan.model == "mlp" and plan.norm == "batch" and plan.micro_batch_size == 1:
+        yield (
+            "micro_batch_size=1 does not go with norm='batch' in model='mlp': one sample has no variance; "
+            "set it to 2 or more, or choose norm='group' or norm='layer'."
+        )
     statistics = plan.batch_norm_statistics
     if statistics != "per-micro-batch" and plan.norm != "batch" and plan.model != "custom":
         yield f"batch_norm_statistics={statistics!r} needs norm='batch', not {plan.norm!r}."

@@ -6,13 +6,13 @@ GiB = 1024 * MiB
 
 
 def format_bytes(size: int) -> str:
-    """Return `size` (bytes) in the largest unit that keeps it at 1 or above.
+    """Return `size` (bytes) in the largest unit that shows it as 1.0 or more.
 
-    >>> format_bytes(30_065_160), format_bytes(512), format_bytes(-3 * GiB)
-    ('28.7 MiB', '512 B', '-3.0 GiB')
+    >>> format_bytes(30_065_160), format_bytes(512), format_bytes(-3 * GiB), format_bytes(MiB - 1)
+    ('28.7 MiB', '512 B', '-3.0 GiB', '1.0 MiB')
     """
     for unit, name in ((GiB, "GiB"), (MiB, "MiB"), (KiB, "KiB")):
-        if abs(size) >= unit:
+        if abs(size) >= unit - unit // KiB // 20:  # else the next smaller unit would show 1024.0
             return f"{size / unit:.1f} {name}"
     return f"{size} B"
 
@@ -20,10 +20,10 @@ def format_bytes(size: int) -> str:
 def format_count(number: int) -> str:
     """Return `number` as people say it: 124.4 M parameters, not 124439808.
 
-    >>> format_count(124_439_808), format_count(2_304), format_count(12)
-    ('124.4 M', '2.3 K', '12')
+    >>> format_count(124_439_808), format_count(2_304), format_count(12), format_count(999_999)
+    ('124.4 M', '2.3 K', '12', '1.0 M')
     """
     for unit, name in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
-        if number >= unit:
+        if number >= unit - unit // 1000 // 20:
             return f"{number / unit:.1f} {name}"
     return str(number)

@@ -93,16 +93,22 @@ def read_text(path: str) -> bytes:
     """Return the bytes of the text file `path`; raise PlanError where it is none (UTF-8, not empty)."""
     said, way_out = f"data='file:{path}'", "name a text file in UTF-8."
     try:
-        text = Path(path).expanduser().read_bytes()
+        text = _bytes_of(Path(path).expanduser(), said, way_out)
         text.decode()
-    except FileNotFoundError:
-        raise PlanError(f"{said} does not exist (looked in {Path.cwd()}); {way_out}") from None
-    except IsADirectoryError:
-        raise PlanError(f"{said} is a folder; {way_out}") from None
     except UnicodeDecodeError as error:
-        raise PlanError(f"{said} is not text: byte {error.start} is not UTF-8; {way_out}") from None
-    except OSError as error:
-        raise PlanError(f"{said} cannot be read ({error.strerror}); {way_out}") from None
+        raise PlanError(f"{said} is not text: its byte {error.start} is not UTF-8; {way_out}") from None
+    except (OSError, RuntimeError) as error:  # RuntimeError: the home of a user who does not exist
+        raise PlanError(f"{said} cannot be read ({getattr(error, 'strerror', error)}); {way_out}") from None
     if not text:
         raise PlanError(f"{said} is empty; {way_out}")
     return text
+
+
+def _bytes_of(path: Path, said: str, way_out: str) -> bytes:
+    if path.is_dir():
+        raise PlanError(f"{said} is a folder; {way_out}")
+    if not path.exists():
+        raise PlanError(f"{said} does not exist in {Path.cwd()}; {way_out}")
+    if not path.is_file():  # reading a pipe or a device would never end
+        raise PlanError(f"{said} is not a regular file; {way_out}")
+    return path.read_bytes()

@@ -1,6 +1,7 @@
 """Normalisations by name. All but BatchNorm treat each sample alone."""
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 from typing_extensions import assert_never
 
 from memlab.plan import Norm
@@ -15,7 +16,7 @@ def feature_norm(norm: Norm, features: int) -> nn.Module:
         case "none":
             return nn.Identity()
         case "batch":
-            return nn.BatchNorm1d(features)
+            return FeatureBatchNorm(features)
         case "group":
             return nn.GroupNorm(max(features // GROUP_CHANNELS, 1), features)
         case "layer":
@@ -35,3 +36,18 @@ def channel_norm(norm: Norm, channels: int) -> nn.Module:
             return nn.GroupNorm(1, channels)
         case _:
             return feature_norm(norm, channels)
+
+
+class FeatureBatchNorm(nn.BatchNorm1d):
+    """BatchNorm of (batch, features) that lets the running statistics stand in for a lone sample.
+
+    One sample has no variance, and torch raises; the last micro-batch of an epoch may be one sample.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, features) to the same shape."""
+        if len(x) > 1:
+            return super().forward(x)
+        return functional.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
+        )

@@ -1,0 +1,1 @@
+"""The bench: widgets that make a Plan, and figures that are functions of Runs and their events."""

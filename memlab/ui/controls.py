@@ -1,0 +1,193 @@
+"""All settings of the bench: widgets on one side, a Plan on the other."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ipywidgets import HTML, HBox, VBox
+
+from memlab.catalog import MODELS, ModelCard
+from memlab.plan import Plan, PlanError
+from memlab.ui import fields
+from memlab.ui.fields import Field
+from memlab.ui.html import error_html, product_html
+
+FILE = "file:"
+PRECISIONS = (("fp32", "fp32"), ("bf16", "bf16-mixed"), ("fp16", "fp16-mixed"), ("bf16 pure", "bf16-true"))
+CHECKPOINTING = (
+    ("none", "none"),
+    ("every 2nd", "every-2"),
+    ("full", "full"),
+    ("selective", "selective"),
+)
+OPTIMIZERS = (("SGD", "sgd"), ("AdamW", "adamw"))
+SEQUENCE_LENGTHS = (32, 64, 128, 256, 512)
+
+
+class Controls:
+    """One control for each setting that a learner turns; the rest of the plan stays as it was given."""
+
+    def __init__(self, **plan_fields: Any) -> None:
+        plan = Plan(**plan_fields)
+        self._given = plan_fields
+        self._watchers: list[Callable[[], None]] = []
+        self.fields: dict[str, Field] = {field.name: field for field in _build(plan)}
+        self.product = HTML()
+        self.error = HTML()
+        self.problem = ""
+        """Why the settings make no plan; "" where they do."""
+        self.widget = self._laid_out()
+        self._fit_model()
+        self._show()
+        for field in self.fields.values():
+            field.widget.observe(self._changed, "value")
+
+    def plan(self) -> Plan:
+        """Return the plan that is set; raise PlanError where it is impossible."""
+        return Plan(**{**self._given, **self._values()})
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call `watcher` after each change of a setting."""
+        self._watchers.append(watcher)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Accessible name of each control, by its class."""
+        return {fields.name_class(field.name): field.label for field in self.fields.values()}
+
+    def _values(self) -> dict[str, Any]:
+        values = {name: field.value for name, field in self.fields.items() if name != "path"}
+        if values["data"] == FILE:
+            values["data"] = FILE + self.fields["path"].value.strip()
+        if MODELS[values["model"]].sequence_length is None:
+            values["sequence_length"] = None
+        return values
+
+    def _changed(self, change: dict[str, Any]) -> None:
+        if change["owner"] is self.fields["model"].widget:
+            self._fit_model()
+        self._show()
+        for watcher in self._watchers:
+            watcher()
+
+    def _fit_model(self) -> None:
+        """Offer only what goes with the model."""
+        card = MODELS[self.fields["model"].value]
+        self.fields["data"].offer([(_data_label(name), name) for name in card.data])
+        self.fields["norm"].offer([(name, name) for name in card.norms])
+        self.fields["sequence_length"].show(card.sequence_length is not None)
+        if card.sequence_length is not None:
+            self.fields["sequence_length"].offer(_lengths(card, self._given.get("sequence_length")))
+
+    def _show(self) -> None:
+        values = self._values()
+        self.fields["path"].show(self.fields["data"].value == FILE)
+        sizes = [values["micro_batch_size"], values["gradient_accumulation_steps"]]
+        self.product.value = product_html(*sizes, self._given.get("world_size", 1))
+        try:
+            self.plan()
+            self.problem = ""
+        except PlanError as error:
+            self.problem = str(error)
+        self._say(self.problem)
+
+    def _say(self, sentence: str) -> None:
+        """Show `sentence` beside the control that it names first, or below all where it names none."""
+        place = _named_first(sentence, self.fields)
+        for field in self.fields.values():
+            field.say(sentence if field is place else "")
+        self.error.value = error_html("" if place else sentence)
+
+    def _laid_out(self) -> VBox:
+        field = self.fields
+        source = HBox([field["data"].block, field["sequence_length"].block])
+        source.add_class("memlab-pair")
+        box = VBox([
+            fields.heading("Model and data"),
+            field["model"].block,
+            source,
+            field["path"].block,
+            fields.heading("Batch"),
+            field["micro_batch_size"].block,
+            field["gradient_accumulation_steps"].block,
+            self.product,
+            *(field[name].block for name in ("precision", "activation_checkpointing", "optimizer", "norm")),
+            field["learning_rate"].block,
+            field["steps"].block,
+            self.error,
+        ])  # fmt: skip
+        box.add_class("memlab-controls")
+        return box
+
+
+def _build(plan: Plan) -> list[Field]:
+    card = _card(plan)
+    path = plan.data.removeprefix(FILE) if plan.data.startswith(FILE) else ""
+    checkpointing = _with(CHECKPOINTING, plan.activation_checkpointing)
+    return [
+        fields.choice("model", "model", plan.model, [(_model_label(name), name) for name in MODELS]),
+        fields.choice(
+            "data",
+            "data",
+            FILE if path else plan.data,
+            [(_data_label(name), name) for name in card.data],
+        ),
+        fields.choice(
+            "sequence_length",
+            "sequence length in bytes",
+            plan.sequence_length or SEQUENCE_LENGTHS[0],
+            _lengths(card, plan.sequence_length),
+        ),
+        fields.text("path", "path of your text file", path, "path of a text file, then Enter"),
+        fields.whole_number("micro_batch_size", "micro-batch size", plan.micro_batch_size, 64),
+        fields.whole_number(
+            "gradient_accumulation_steps", "accumulation steps K", plan.gradient_accumulation_steps, 32
+        ),
+        fields.buttons("precision", "Precision", plan.precision, PRECISIONS),
+        fields.buttons(
+            "activation_checkpointing",
+            "Activation checkpointing",
+            plan.activation_checkpointing,
+            checkpointing,
+        ),
+        fields.buttons("optimizer", "Optimizer, norm", plan.optimizer, OPTIMIZERS),
+        fields.buttons("norm", "", plan.norm, [(name, name) for name in card.norms]),
+        fields.log_number("learning_rate", "learning rate", plan.learning_rate, -5, 0),
+        fields.whole_number("steps", "optimizer steps", plan.steps, 200),
+    ]
+
+
+def _card(plan: Plan) -> ModelCard:
+    if plan.model not in MODELS:
+        raise PlanError(
+            f"model={plan.model!r} has no controls; choose one of {', '.join(map(repr, MODELS))} for the "
+            "bench, and use memlab.measure for a Workload of your own."
+        )
+    return MODELS[plan.model]
+
+
+def _with(options: Sequence[tuple[str, str]], value: str) -> list[tuple[str, str]]:
+    """Add `value` where the plan was given one that the buttons lack."""
+    known = value in [known for _, known in options]
+    return [*options] if known else [*options, (value.replace("-", " "), value)]
+
+
+def _lengths(card: ModelCard, given: int | None) -> list[tuple[str, int]]:
+    lengths = {*SEQUENCE_LENGTHS, card.sequence_length, given} - {None}
+    return [(f"{length} bytes", length) for length in sorted(lengths)]
+
+
+def _model_label(name: str) -> str:
+    card = MODELS[name]
+    return f"{name}: {card.layers} layers of {card.width}"
+
+
+def _data_label(name: str) -> str:
+    return "a file of yours" if name == FILE else name
+
+
+def _named_first(sentence: str, fields: dict[str, Field]) -> Field | None:
+    """Return the control that `sentence` names first as NAME=..., None where it names none."""
+    places = {name: re.search(rf"\b{name}=", sentence) for name in fields}
+    found = {name: match.start() for name, match in places.items() if match}
+    return fields[min(found, key=found.get)] if found else None

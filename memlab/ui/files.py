@@ -1,0 +1,24 @@
+"""Where a run is saved."""
+
+import re
+from pathlib import Path
+
+from memlab.run import Run
+
+
+def save_run(run: Run, name: str, path: str | Path | None = None) -> Path:
+    """Write `run` as JSON to `path`, or to a file in this folder that is named after it and is new."""
+    place = Path(path) if path is not None else _free(f"memlab-run-{_plain(name)}")
+    place.write_text(run.to_json(), encoding="utf-8")
+    return place
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w-]+", "-", name).strip("-") or "unnamed"
+
+
+def _free(stem: str) -> Path:
+    place, number = Path(f"{stem}.json"), 2
+    while place.exists():
+        place, number = Path(f"{stem}-{number}.json"), number + 1
+    return place

@@ -1,0 +1,93 @@
+"""HTML pieces from plain data; every text is escaped here and nowhere else."""
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from memlab.ui.spec import Figure, Series, Table
+
+STYLE = f"<style>{Path(__file__).with_name('style.css').read_text(encoding='utf-8')}</style>"
+
+
+def table_html(table: Table, empty: str = "Nothing yet: press Run.") -> str:
+    """Return `table` with its caption and heads named for screen readers."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.header)
+    body = "".join(_row(row) for row in table.rows)
+    if not table.rows:
+        body = f'<tr><td colspan="{len(table.header)}">{escape(empty)}</td></tr>'
+    caption = f"<caption>{escape(table.caption)}</caption>"
+    return f'<table class="memlab-table">{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def _row(row: Sequence[str]) -> str:
+    first, *others = row
+    return f'<tr><th scope="row">{escape(first)}</th>{"".join(f"<td>{escape(text)}</td>" for text in others)}</tr>'
+
+
+def legend_html(figure: Figure) -> str:
+    """Return the names of what is drawn, top of the stack first, each with its colour and dash."""
+    stacked = [series for series in figure.series if series.kind != "line"]
+    lines = [series for series in figure.series if series.kind == "line"]
+    items = "".join(f"<li>{_key(s)}{escape(s.name)}</li>" for s in [*lines, *reversed(stacked)])
+    return f'<ul class="memlab-legend">{items}</ul>'
+
+
+DASH_ARRAYS = {
+    "solid": "",
+    "dash": "6 3",
+    "dot": "2 2",
+    "dashdot": "6 3 2 3",
+    "longdash": "10 3",
+    "longdashdot": "10 3 2 3",
+}
+"""Lengths in pixels, for SVG."""
+
+
+def _key(series: Series) -> str:
+    if series.kind != "line":
+        return f'<span class="memlab-swatch" style="background:{series.colour}"></span>'
+    return (
+        '<svg width="30" height="8" aria-hidden="true"><path d="M0 4H30" stroke-width="2.5" '
+        f'stroke="{series.colour}" stroke-dasharray="{DASH_ARRAYS[series.dash]}"/></svg>'
+    )
+
+
+def title_html(title: str, note: str) -> str:
+    """Return a card's head."""
+    return f'<div class="memlab-title"><b>{escape(title)}</b> <span>{escape(note)}</span></div>'
+
+
+def error_html(sentence: str, details: str = "") -> str:
+    """Return one red line, announced at once, with the traceback folded below it."""
+    if not sentence:
+        return ""
+    folded = f"<details><summary>details</summary><pre>{escape(details)}</pre></details>" if details else ""
+    return f'<div class="memlab-error" role="alert"><b>Error:</b> {escape(sentence)}{folded}</div>'
+
+
+def note_html(sentences: Sequence[str]) -> str:
+    """Return what a learner should know, one line a sentence."""
+    return "".join(
+        f'<div class="memlab-note"><b>Note:</b> {escape(sentence)}</div>' for sentence in sentences
+    )
+
+
+def product_html(micro_batch_size: int, accumulation_steps: int, world_size: int) -> str:
+    """Return the global batch as the product that it is.
+
+    >>> product_html(8, 4, 1)
+    '<div class="memlab-product">8 x 4 x 1 rank = global batch 32</div>'
+    """
+    ranks = f"{world_size} rank{'' if world_size == 1 else 's'}"
+    total = micro_batch_size * accumulation_steps * world_size
+    return f'<div class="memlab-product">{micro_batch_size} x {accumulation_steps} x {ranks} = global batch {total}</div>'
+
+
+def text_html(kind: str, text: str) -> str:
+    """Return `text` in a place of its own look."""
+    return f'<div class="{kind}">{escape(text)}</div>'
+
+
+def status_html(text: str) -> str:
+    """Return `text` such that screen readers say it when it changes."""
+    return f'<div role="status">{escape(text)}</div>'

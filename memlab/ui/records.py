@@ -1,0 +1,123 @@
+"""What the bench remembers of a run: while it goes on, from its events; afterwards, its Run."""
+
+import math
+from dataclasses import dataclass, field, replace
+
+from memlab.events import Event, Finished, Notice, Started, StepFinished, StepMemory
+from memlab.plan import Plan
+from memlab.run import Run
+from memlab.trace import Breakdown
+
+SPEED_WINDOW = 8
+"""Optimizer steps over which the shown speed is averaged."""
+
+
+@dataclass(eq=False)
+class Record:
+    """One run of the bench, as far as it has come."""
+
+    letter: str
+    plan: Plan
+    name: str = ""
+    pinned: bool = False
+    device: str = ""
+    samples_seen: list[int] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    loss_scales: list[float] = field(default_factory=list)
+    """One a step; empty without a scaler."""
+    step_peaks: dict[int, int] = field(default_factory=dict)
+    """Peak of live bytes of each optimizer step, by its number from 0."""
+    allocated: dict[int, int] = field(default_factory=dict)
+    """The allocator's peak within a step; of the steps whose curve was sent."""
+    reserved: dict[int, int] = field(default_factory=dict)
+    """What the allocator held at the end of a step; of the steps whose curve was sent."""
+    memory: StepMemory | None = None
+    """Of the last step that was metered."""
+    peak: Breakdown | None = None
+    """Largest instant so far."""
+    run: Run | None = None
+    """None until the run has finished."""
+    stopped: bool = False
+    notices: list[str] = field(default_factory=list)
+    speeds: list[tuple[int, float]] = field(default_factory=list)
+    """(samples, seconds) of the last few steps."""
+
+    @property
+    def label(self) -> str:
+        """Its letter, and its name or, without one, what sets its plan apart."""
+        return f"{self.letter} {self.name or describe(self.plan)}"
+
+    @property
+    def samples_per_second(self) -> float:
+        """Mean over the last few steps; 0 before the first."""
+        seconds = sum(seconds for _, seconds in self.speeds)
+        return sum(samples for samples, _ in self.speeds) / seconds if seconds else 0.0
+
+    @property
+    def first_bad_step(self) -> int | None:
+        """The first optimizer step (from 0) whose loss is NaN or infinite; None: all are finite."""
+        bad = (step for step, loss in enumerate(self.losses) if not math.isfinite(loss))
+        return next(bad, None)
+
+    def add(self, event: Event) -> None:
+        """Take in what `event` says."""
+        match event:
+            case Started():
+                self.device, self.plan = event.device, event.plan
+            case Notice():
+                self.notices.append(event.message)
+            case StepFinished():
+                self._add_step(event)
+            case StepMemory():
+                self._add_memory(event)
+            case Finished():
+                self.run, self.peak, self.stopped = event.run, event.run.peak, event.stopped
+                self.step_peaks = dict(enumerate(event.run.step_peaks))
+            case _:
+                pass  # Failed: the bench says it; what came before stays
+
+    def _add_step(self, step: StepFinished) -> None:
+        self.samples_seen.append(step.samples_seen)
+        self.losses.append(step.loss)
+        if step.loss_scale is not None:
+            self.loss_scales.append(step.loss_scale)
+        self.speeds = [*self.speeds, (step.samples, step.seconds)][-SPEED_WINDOW:]
+
+    def _add_memory(self, memory: StepMemory) -> None:
+        peak = Breakdown.from_dict(memory.peak)
+        self.memory = memory
+        self.step_peaks.update(memory.earlier_peaks)
+        self.step_peaks[memory.step] = peak.total
+        self.allocated[memory.step] = memory.allocated
+        self.reserved[memory.step] = memory.reserved
+        if self.peak is None or peak.total > self.peak.total:
+            self.peak = peak
+
+    def forget_trace(self) -> None:
+        """Drop the run's trace, most of its size; what the figures show stays."""
+        if self.run is not None and self.run.trace is not None:
+            self.run = replace(self.run, trace=None)
+
+
+def describe(plan: Plan) -> str:
+    """Say in a few words what sets `plan` apart: batch, precision, and what is not the default."""
+    usual = Plan(model=plan.model)
+    words = [f"{plan.micro_batch_size} x {plan.gradient_accumulation_steps}", plan.precision]
+    if plan.activation_checkpointing != "none":
+        words.append(f"ckpt {plan.activation_checkpointing}")
+    words += [value for value in (plan.optimizer, plan.norm) if value not in (usual.optimizer, usual.norm)]
+    return " ".join(words if plan.model == Plan().model else [plan.model, *words])
+
+
+def letter(number: int) -> str:
+    """Return the name of run `number`, counted from 0 as spreadsheets name columns.
+
+    >>> letter(0), letter(25), letter(26)
+    ('A', 'Z', 'AA')
+    """
+    text = ""
+    number += 1
+    while number:
+        number, digit = divmod(number - 1, 26)
+        text = chr(ord("A") + digit) + text
+    return text

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memlab.trace import ARRAYS, CATEGORIES, PHASES, Breakdown, Trace
@@ -36,6 +36,7 @@ CHANGES = st.lists(
 ).map(lambda changes: sorted(changes, key=lambda change: change[3]))
 
 
+@settings(deadline=None)
 @given(CHANGES)
 def test_categories_sum_to_the_total_at_every_change(changes: list[Any]) -> None:
     trace = trace_of(changes)
@@ -46,6 +47,7 @@ def test_categories_sum_to_the_total_at_every_change(changes: list[Any]) -> None
     assert sum(trace.end) == sum(START) + sum(change[0] for change in changes)
 
 
+@settings(deadline=None)
 @given(CHANGES)
 def test_the_peak_is_the_first_of_the_largest_totals_or_the_start(changes: list[Any]) -> None:
     trace = trace_of(changes)
@@ -56,6 +58,7 @@ def test_the_peak_is_the_first_of_the_largest_totals_or_the_start(changes: list[
     assert trace.peak == (trace.at(first - 1) if first else Breakdown(START))
 
 
+@settings(deadline=None)
 @given(CHANGES)
 def test_the_steps_joined_are_the_trace(changes: list[Any]) -> None:
     trace = trace_of(changes)
@@ -66,6 +69,7 @@ def test_the_steps_joined_are_the_trace(changes: list[Any]) -> None:
     assert len(trace) == 0 or Trace.join(list(steps.values())) == trace
 
 
+@settings(deadline=None)
 @given(CHANGES)
 def test_json_gives_the_same_trace_back(changes: list[Any]) -> None:
     trace = trace_of(changes)

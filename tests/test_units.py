@@ -1,7 +1,7 @@
 """Sizes as people read them."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memlab.units import GiB, KiB, MiB, format_bytes, format_count
@@ -25,6 +25,7 @@ def test_bytes_are_shown_in_powers_of_1024(size: int, text: str) -> None:
     assert format_bytes(size) == text
 
 
+@settings(deadline=None)
 @given(st.integers(0, GiB - 1))
 def test_no_number_below_a_gib_is_shown_as_1024_of_a_unit(size: int) -> None:
     assert float(format_bytes(size).split()[0]) < 1024

@@ -1,0 +1,1 @@
+"""The one training loop: windows of micro-batches, and the choices that its step takes as objects."""

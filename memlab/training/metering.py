@@ -1,0 +1,45 @@
+"""What the loop asks of a meter. It is handed in, so that training knows no meter."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+import torch
+from torch import nn
+
+
+class StepMeter(Protocol):
+    """Watches the memory of optimizer steps."""
+
+    def watch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Learn what is to be watched; called once, after both are built."""
+        ...
+
+    def recording(self) -> AbstractContextManager[object]:
+        """Record while the context is open: one optimizer step."""
+        ...
+
+    def mark(self, phase: str, micro_step: int = 0) -> None:
+        """Say that "forward", "backward" or "optimizer" begins here."""
+        ...
+
+    def close(self) -> None:
+        """Let go of all that is watched."""
+        ...
+
+
+class _NullMeter:
+    def watch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        pass
+
+    def recording(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def mark(self, phase: str, micro_step: int = 0) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+NULL_METER: StepMeter = _NullMeter()
+"""Watches nothing."""

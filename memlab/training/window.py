@@ -1,0 +1,73 @@
+"""Windows: the samples of one optimizer step, cut into micro-batches."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+from typing_extensions import Self
+
+from memlab.data import Batch
+from memlab.plan import Plan
+from memlab.workload import Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """One rank's part of an optimizer step: K micro-batches, fewer in the tail of an epoch. On the host."""
+
+    micro_batches: tuple[Batch, ...]
+    items: int
+    """Loss terms in these micro-batches (labels that are not ignored)."""
+    samples: int
+    """Samples of this optimizer step, over all ranks."""
+    epoch: int = 0
+
+    @classmethod
+    def of(cls, workload: Workload, micro_batches: Sequence[Batch]) -> Self:
+        """Return `micro_batches` of one rank as a window."""
+        return cls(
+            micro_batches=tuple(micro_batches),
+            items=sum(workload.count(batch) for batch in micro_batches),
+            samples=sum(len(batch[0]) for batch in micro_batches),
+        )
+
+
+def windows(workload: Workload, plan: Plan, rank: int = 0) -> Iterator[Window]:
+    """Yield `rank`'s windows, epoch after epoch without end; each is made when it is asked for.
+
+    Every sample comes once an epoch. Window n holds the same samples, over all ranks, for equal seeds
+    and equal global batches, however these are cut. The last window of an epoch is short, not dropped.
+    """
+    for epoch in count():
+        order = epoch_order(len(workload), plan.seed, epoch)
+        for first in range(0, len(order), plan.global_batch_size):
+            indices = order[first : first + plan.global_batch_size]
+            batches = tuple(
+                workload.batch(share)
+                for share in shares(indices, plan.micro_batch_size, rank, plan.world_size)
+            )
+            yield Window(
+                micro_batches=batches,
+                items=sum(workload.count(batch) for batch in batches),
+                samples=len(indices),
+                epoch=epoch,
+            )
+
+
+def epoch_order(samples: int, seed: int, epoch: int) -> list[int]:
+    """Return the numbers of all samples, shuffled by `seed` and `epoch` alone."""
+    return np.random.default_rng((seed, epoch)).permutation(samples).tolist()
+
+
+def shares(indices: list[int], micro_batch_size: int, rank: int, world_size: int) -> Iterator[list[int]]:
+    """Yield what `rank` takes of `indices`, one micro-batch after the other.
+
+    The ranks share the last micro-step of a short window evenly; one without a sample has no such micro-step.
+    """
+    together = micro_batch_size * world_size
+    for first in range(0, len(indices), together):
+        micro_step = indices[first : first + together]
+        start, stop = (len(micro_step) * place // world_size for place in (rank, rank + 1))
+        if start < stop:
+            yield micro_step[start:stop]

@@ -1,0 +1,36 @@
+"""The command `memlab`. Exit 0; 2 with one line that says what is wrong; 130 after Ctrl-C."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from memlab.cli import doctor, lab, train
+from memlab.cli.parser import Parser, UsageError
+from memlab.plan import PlanError
+
+COMMANDS = {"train": train, "doctor": doctor, "lab": lab}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command in `arguments` (default: those of this process) and return its exit status."""
+    try:
+        options = command_parser().parse(sys.argv[1:] if arguments is None else arguments)
+        return COMMANDS[options.command].run(options)
+    except (UsageError, PlanError, MemoryError) as error:
+        print(f"memlab: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of standard output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("memlab: interrupted.", file=sys.stderr)
+        return 130
+
+
+def command_parser() -> Parser:
+    """Return the parser of all commands."""
+    parser = Parser(prog="memlab", description="See where memory goes when you train with PyTorch.")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    for name, module in COMMANDS.items():
+        module.add_arguments(commands.add_parser(name, help=module.HELP, description=module.HELP))
+    return parser

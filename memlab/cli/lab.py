@@ -1,0 +1,62 @@
+"""`memlab lab`: open JupyterLab on the bench."""
+
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import memlab
+from memlab.cli.parser import Parser, UsageError
+
+HELP = "open JupyterLab on the bench notebook"
+BENCH = "00_bench.ipynb"
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of this command."""
+    parser.add_argument("--no-browser", action="store_true", help="print the address, open no browser")
+    parser.add_argument("--port", metavar="N", help="port on 127.0.0.1 [8888, or the next that is free]")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Start JupyterLab and stay until it ends."""
+    chosen = port(options.port)
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise UsageError("JupyterLab is not installed here; `pip install jupyterlab` adds it.")
+    return subprocess.call(lab_command(bench_notebook(), chosen, browser=not options.no_browser))
+
+
+def port(text: str | None) -> int | None:
+    """Return the port that `text` names; raise UsageError where it names none."""
+    if text is None:
+        return None
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise UsageError(f"--port={text} must be a whole number from 1 to 65535.")
+    return int(text)
+
+
+def bench_notebook() -> Path:
+    """Return the bench notebook: the one below this folder, else the checkout's that memlab runs from."""
+    places = [Path.cwd(), Path.cwd() / "notebooks", Path(memlab.__file__).parents[1] / "notebooks"]
+    for folder in places:
+        if (folder / BENCH).is_file():
+            return folder / BENCH
+    raise UsageError(
+        f"{BENCH} is neither here nor in ./notebooks; go to the folder of memlab's notebooks, then `memlab lab`."
+    )
+
+
+def lab_command(notebook: Path, port: int | None, *, browser: bool) -> list[str]:
+    """Return what starts JupyterLab on `notebook`, for this machine alone and with its token on."""
+    command = [sys.executable, "-m", "jupyterlab", str(notebook), "--ServerApp.ip=127.0.0.1"]
+    # The news popup covers the notebook, and both ask the network.
+    command += ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    if port is not None:
+        command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
+    if not browser:
+        command.append("--no-browser")
+    if hasattr(os, "geteuid") and os.geteuid() == 0:  # in a container; else it refuses to start
+        command.append("--allow-root")
+    return command

@@ -1,0 +1,63 @@
+"""A Run as a table for the terminal."""
+
+from memlab.run import Run
+from memlab.units import format_bytes
+
+
+def report(run: Run) -> str:
+    """Return what `run` took: memory by category, where the peak came, losses and speed."""
+    plan = run.plan
+    rows = [
+        ("plan", f"{plan.model} on {plan.data}, {plan.precision}, {plan.optimizer}"),
+        ("global batch", batch_sentence(run)),
+        ("device", f"{run.environment['device']} ({run.environment['device_name']})"),
+        ("loss, first and last step", losses(run)),
+        ("samples per second", f"{run.samples_per_second:,.1f}"),
+        *(
+            [("skipped steps", ", ".join(str(step + 1) for step in run.skipped_steps))]
+            if run.skipped_steps
+            else []
+        ),
+    ]
+    return "\n".join([*map(_row, rows), "", *memory_table(run)])
+
+
+def batch_sentence(run: Run) -> str:
+    """Say the global batch as a product."""
+    plan = run.plan
+    ranks = f" x {plan.world_size} ranks" if plan.world_size > 1 else ""
+    return (
+        f"{plan.global_batch_size} = micro-batch {plan.micro_batch_size} "
+        f"x K {plan.gradient_accumulation_steps}{ranks}"
+    )
+
+
+def losses(run: Run) -> str:
+    """Return the first and the last loss."""
+    if not run.losses:
+        return "none"
+    return f"{run.losses[0]:.4f}, {run.losses[-1]:.4f}"
+
+
+def memory_table(run: Run) -> list[str]:
+    """Return the lines of the peak by category, and the allocator's figures."""
+    categories = [
+        (
+            f"  {name.replace('_', ' ')}",
+            f"{format_bytes(size):>12}  {size:>18,} B  {size / run.peak.total:>4.0%}",
+        )
+        for name, size in run.peak.items()
+        if size
+    ]
+    totals = {
+        f"peak of live tensors ({run.source})": run.peak.total,
+        "allocator's peak": run.peak_allocated,
+        "allocator's reserve, peak": run.peak_reserved,
+        **{f"device, {name.replace('_', ' ')}": size for name, size in run.device_bytes.items()},
+    }
+    rows = [(name, f"{format_bytes(size):>12}  {size:>18,} B") for name, size in totals.items()]
+    return [*map(_row, categories), *map(_row, rows), _row(("the peak came in", run.peak_place))]
+
+
+def _row(pair: tuple[str, str]) -> str:
+    return f"{pair[0]:<34}{pair[1]}"

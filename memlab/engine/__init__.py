@@ -1,0 +1,1 @@
+"""Run plans: measured here or in a worker process. `client` and what it imports load no torch."""

@@ -1,0 +1,112 @@
+"""Train a plan with a meter, on the device at hand."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
+
+import torch
+
+from memlab.device import resolve_device
+from memlab.engine.control import Control, Stopped
+from memlab.engine.environment import device_bytes, environment
+from memlab.engine.host_memory import limited_to_free_memory
+from memlab.engine.out_of_memory import OutOfMemory, is_out_of_memory, release, sentence
+from memlab.engine.tally import Tally
+from memlab.engine.thin import step_memory
+from memlab.events import Event, Failed, Finished, Notice, StepFinished
+from memlab.memory.meter import Meter
+from memlab.plan import Plan
+from memlab.run import Run
+from memlab.training.loop import train
+from memlab.workload import Workload, workload_for
+
+
+def measure(plan: Plan, workload: Workload | None = None) -> Run:
+    """Train `plan` on this device and return what it took.
+
+    Raises OutOfMemory where the device is too small, PlanError where plan and workload do not match.
+    """
+    for event in measure_events(plan, workload):
+        match event:
+            case Finished(run=run):
+                return run
+            case Failed(message=message):
+                raise OutOfMemory(message)
+    raise AssertionError("a run ends with Finished or Failed")
+
+
+def measure_events(
+    plan: Plan, workload: Workload | None = None, *, control: Control | None = None
+) -> Iterator[Event]:
+    """Train `plan` and yield its events, a StepMemory after each step, and Finished at the end.
+
+    Where memory runs out, Failed is the last event. `control` pauses or stops the run.
+    """
+    device = resolve_device(plan.device)
+    failed = None
+    try:
+        with _guarded(device):
+            yield from _metered(plan, workload, control or Control(), device)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        samples = len(workload if workload is not None else workload_for(plan))
+        failed = Failed(kind="out-of-memory", message=sentence(error, plan, str(device), samples))
+    if failed is not None:  # outside of `except`: the traceback, and the tensors it held, are gone
+        release()
+        yield failed
+
+
+def _guarded(device: torch.device) -> AbstractContextManager[None]:
+    # A CUDA context maps far more of the address space than it uses: no limit there.
+    return limited_to_free_memory() if device.type == "cpu" else nullcontext()
+
+
+def _metered(
+    plan: Plan, workload: Workload | None, control: Control, device: torch.device
+) -> Iterator[Event]:
+    meter = _ControlledMeter(control)
+    tally = Tally()
+    stopped = False
+    try:
+        with control.training(), closing(train(plan, workload, meter=meter)) as events:
+            for event in events:
+                yield from _noted(event, meter, tally)
+                control.check()
+    except Stopped:
+        stopped = True
+    run = tally.run(plan, meter, environment(device), device_bytes(device))
+    yield Finished(run=run, stopped=stopped)
+
+
+def _noted(event: Event, meter: "_ControlledMeter", tally: Tally) -> Iterator[Event]:
+    match event:
+        case StepFinished():
+            event = meter.without_pause(event)
+            tally.step(event, meter)
+            yield event
+            yield step_memory(meter.last_step, event.step, allocated=meter.allocated, reserved=meter.reserved)
+        case Notice():
+            tally.notice(event)
+            yield event
+        case _:
+            yield event
+
+
+class _ControlledMeter(Meter):
+    """A Meter whose marks are also the places where a run can pause and stop."""
+
+    def __init__(self, control: Control) -> None:
+        super().__init__(keep="selected", reset_peaks=True)
+        self._control = control
+        self._paused_before = 0.0
+
+    def mark(self, phase: str, micro_step: int = 0) -> None:
+        self._control.check()
+        super().mark(phase, micro_step)
+
+    def without_pause(self, event: StepFinished) -> StepFinished:
+        """Return `event` with the time that the run stood still since the last one taken off."""
+        paused = self._control.paused_seconds - self._paused_before
+        self._paused_before += paused
+        return replace(event, seconds=event.seconds - paused)

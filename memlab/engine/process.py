@@ -130,15 +130,16 @@ class WorkerProcess:
                 self._popen.kill()
 
     def _read_errors(self) -> None:
-        for line in self._popen.stderr:
-            self._stderr.append(line)
+        with self._popen.stderr as lines:
+            self._stderr.extend(lines)
 
     def _read_events(self) -> None:
-        for line in self._popen.stdout:
-            if line.strip() == READY:
-                self._ready = True
-            else:
-                self._receive(from_json(line))
+        with self._popen.stdout as lines:
+            for line in lines:
+                if line.strip() == READY:
+                    self._ready = True
+                else:
+                    self._receive(from_json(line))
         code = self._popen.wait()
         self._errors.join(CLOSE_SECONDS)
         self._end(code)

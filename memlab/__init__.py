@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from memlab.trace import Breakdown, Trace
     from memlab.training.loop import train
     from memlab.ui.bench import Bench
+    from memlab.ui.comparison import compare
     from memlab.workload import Workload
 
 __version__ = "0.1.0"
@@ -26,6 +27,7 @@ _PLACES = {
     "train": "memlab.training.loop",
     "Meter": "memlab.memory.meter",
     "measure": "memlab.engine.measure",
+    "compare": "memlab.ui.comparison",
     "Bench": "memlab.ui.bench",
 }
 __all__ = [*_PLACES]

@@ -123,6 +123,8 @@ class RecomputationError(RuntimeError):
 
 
 _last_recomputed = ""
+# torch complains after the recomputation has ended, and on a GPU backward runs in a thread of its own: so
+# the name of the block is left here, for `mismatch_explained` to find.
 
 
 @contextmanager
@@ -132,8 +134,8 @@ def mismatch_explained() -> Iterator[None]:
         yield
     except CheckpointError as error:
         raise RecomputationError(
-            f"{_last_recomputed} computed tensors of other shapes, or another number of them, when its forward "
-            "ran again for activation checkpointing: make its forward depend on its inputs and torch's random "
+            f"{_last_recomputed} computed tensors of other shapes, or another number of them, when its "
+            "forward ran again for activation checkpointing: make its forward depend on its inputs and torch's random "
             "state alone, or leave it out of Workload.blocks."
         ) from error
 
@@ -141,7 +143,7 @@ def mismatch_explained() -> Iterator[None]:
 @contextmanager
 def _recomputing(block: Any, inner: AbstractContextManager[object]) -> Iterator[None]:
     global _last_recomputed
-    _last_recomputed = block._recomputed_name
+    _last_recomputed = f"Module {block._recomputed_name!r} ({type(block).__name__})"
     with ExitStack() as stack:
         for norm in batch_norms(block):
             stack.enter_context(_counted_once(norm))

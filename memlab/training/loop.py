@@ -113,7 +113,11 @@ class Trainer:
     def _run(self, window: Window) -> Outcome:
         _check_items(window, self.steps_done)
         with one_value_explained(self.plan), mismatch_explained(), self._parts.meter.recording():
-            return optimizer_step(self._parts, window)
+            try:
+                return optimizer_step(self._parts, window)
+            except BaseException:
+                self._parts.zero_grad.after_error()
+                raise
 
     def _note(self, finished: StepFinished) -> None:
         self._notices += notices.after_step(finished, self._parts.precision.loss_scale)
@@ -146,7 +150,9 @@ def _build(plan: Plan, workload: Workload, device: torch.device, meter: StepMete
     sync = sync_for(plan)
     precision = precision_for(plan, device)
     with device:
-        model = prepare_model(workload, plan).train()
+        model = prepare_model(workload, plan)
+    if not model.training:  # handed over for evaluation as a whole; parts of it may be so on purpose
+        model.train()
     policy_for(plan).apply(*_blocks(workload, model))
     optimizer = workload.build_optimizer(precision.prepare(model), plan)
     meter.watch(model, optimizer)

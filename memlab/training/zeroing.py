@@ -15,6 +15,10 @@ class GradientReset:
         self._when = when
         self._drop = drop
 
+    def after_error(self) -> None:
+        """Drop what a broken step left, so that the next one does not add to it."""
+        self._drop(True)
+
     def before_forward(self) -> None:
         """Pass the start of the step."""
         if self._when == "before_forward":

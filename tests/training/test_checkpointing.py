@@ -134,8 +134,8 @@ def test_a_block_that_computes_another_shape_is_named() -> None:
         Trainer(custom(activation_checkpointing="full"), Moody([1.0] * 8)).step()
 
     assert str(error.value) == (
-        "1 computed tensors of other shapes, or another number of them, when its forward ran again for "
-        "activation checkpointing: make its forward depend on its inputs and torch's random state alone, or "
+        "Module '1' (Fickle) computed tensors of other shapes, or another number of them, when its forward ran "
+        "again for activation checkpointing: make its forward depend on its inputs and torch's random state alone, or "
         "leave it out of Workload.blocks."
     )
 

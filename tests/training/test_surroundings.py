@@ -126,3 +126,38 @@ def test_the_host_keeps_the_batches_that_it_made() -> None:
     trainer.step()
 
     assert workload.values.dtype == torch.float32
+
+
+def test_a_broken_step_leaves_no_gradient_to_the_next() -> None:
+    class Breaking(Values):
+        calls = 0
+
+        def loss_sum(self, model: torch.nn.Module, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
+            self.calls += 1
+            if self.calls == 2:
+                raise MemoryError("full")
+            return super().loss_sum(model, batch)
+
+    plan = custom(micro_batch_size=1, gradient_accumulation_steps=2)
+    trainer = Trainer(plan, Breaking([1.0] * 4))
+    with pytest.raises(MemoryError, match="^full$"):
+        trainer.step()
+    trainer.step()
+
+    assert trainer.model.weight.item() == 0.0
+
+
+def test_a_model_handed_over_for_evaluation_trains_but_its_frozen_parts_stay_so() -> None:
+    class Half(Points):
+        def build_model(self, plan: Plan) -> torch.nn.Module:
+            model = super().build_model(plan)
+            model.blocks[0].eval()
+            return model
+
+    class Whole(Points):
+        def build_model(self, plan: Plan) -> torch.nn.Module:
+            return super().build_model(plan).eval()
+
+    half, whole = Trainer(custom(), Half()).model, Trainer(custom(), Whole()).model
+    assert [half.training, half.blocks[0].training, half.blocks[1].training] == [True, False, True]
+    assert all(module.training for module in whole.modules())

@@ -74,7 +74,9 @@ def watch_modules(enter: Callable[[nn.Module], None], leave: Callable[[], None])
 def watch_gradients(weights: Iterable[Tensor], made: Callable[[Tensor], None]) -> Iterator[None]:
     """Call `made(weight)` whenever autograd has stored or added to `weight.grad`."""
     handles = [
-        weight.register_post_accumulate_grad_hook(made) for weight in weights if weight.requires_grad and weight.is_leaf
+        weight.register_post_accumulate_grad_hook(made)
+        for weight in weights
+        if weight.requires_grad and weight.is_leaf
     ]
     try:
         yield

@@ -1,8 +1,8 @@
 """The meter: live bytes of anybody's training code, by category, phase, micro-step and module."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -69,7 +69,7 @@ class Meter:
         self._phase, self._micro_step, self._step = FORWARD, 0, 0
         self._first_of_micro_step = 0  # index into the ledger's born
         self._recomputed_from: int | None = None
-        self._explicit = self._stepped = self._closed = False
+        self._explicit = self._by_steps = self._stepped = self._closed = False
 
     # --- anybody's code ------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class Meter:
 
     def _catch_up(self) -> None:
         # A training loop's steps end by themselves; what dies between two belongs to neither.
-        if not self._explicit and not self._closed:
+        if not self._by_steps and not self._closed:
             self._end_step()
 
     @property
@@ -151,7 +151,7 @@ class Meter:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Meter one optimizer step; the next one that is recorded counts as the next step."""
-        self._explicit = True
+        self._explicit = self._by_steps = True
         try:
             with self._active():
                 yield
@@ -162,6 +162,8 @@ class Meter:
     def mark(self, phase: str, micro_step: int = 0) -> None:
         """Say that `phase` of `micro_step` begins; from the first call on phases follow the marks."""
         self._explicit = True
+        if not self._by_steps and self._phase == OPTIMIZER and phase == "forward":
+            self._next_step()
         self._go(PHASES.index(phase), self._micro_step if phase == "optimizer" else micro_step)
 
     def close(self) -> None:
@@ -239,10 +241,13 @@ class Meter:
     def _next_step_if_stepped(self) -> None:
         """After an optimizer's step the first allocation begins the next step."""
         if self._stepped:
-            self._end_step()
             self._stepped = False
-            self._step += 1
-            self._go(FORWARD, 0)
+            self._next_step()
+
+    def _next_step(self) -> None:
+        self._end_step()
+        self._step += 1
+        self._go(FORWARD, 0)
 
     def _end_step(self) -> None:
         self._settle_state()
@@ -310,7 +315,9 @@ def _weights(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def _state(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    return [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
+    return [
+        value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)
+    ]
 
 
 def _relabel(storages: Iterator[Storage], old: int, new: int) -> None:

@@ -18,16 +18,19 @@ from memlab.memory.ledger import COPIES, INPUTS, PARAMETERS, TEMPORARIES, Ledger
 _in_backward = torch._C._current_graph_task_id  # -1 outside of a backward pass
 _grad_enabled = torch.is_grad_enabled
 
-ALIAS, FRESH, CAST, RESIZE = range(4)
+ALIAS, FRESH, LIFT, CAST, RESIZE = range(5)
 _RESIZING = ("resize_", "resize_as_", "set_", "resize_output_")
 _CASTS = (torch.ops.aten._to_copy.default, torch.ops.aten._to_copy.out)
+_PLAIN = {Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor}
 _LOW_PRECISION = (torch.bfloat16, torch.float16)
 
 
 class StorageMode(TorchDispatchMode):
     """Enters what each operation allocates into a Ledger; says when backward or a recomputation begins."""
 
-    def __init__(self, ledger: Ledger, turn: Callable[[bool, bool], None], begins: Callable[[], None]) -> None:
+    def __init__(
+        self, ledger: Ledger, turn: Callable[[bool, bool], None], begins: Callable[[], None]
+    ) -> None:
         super().__init__()
         self.ledger = ledger
         self._live = ledger.live
@@ -47,7 +50,7 @@ class StorageMode(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if types and any(kind is not FakeTensor for kind in types):
+        if types and not _PLAIN.issuperset(types):
             return NotImplemented  # a wrapper subclass (DTensor): count what it does inside
         backward = _in_backward() != -1
         recomputing = backward and _grad_enabled()
@@ -57,14 +60,14 @@ class StorageMode(TorchDispatchMode):
         kind = self._kinds.get(func)
         if kind is None:
             kind = self._kinds[func] = _kind(func)
-        if kind != CAST:
+        if kind < LIFT or kind == RESIZE:
             self._adopt(args)
             if kwargs:
                 self._adopt(kwargs.values())
         out = func(*args, **kwargs) if kwargs else func(*args)
         if kind == ALIAS:
             return out
-        if kind == FRESH:
+        if kind == FRESH or kind == LIFT:
             if type(out) is Tensor:
                 self._enter(out, args)
             elif type(out) is tuple or type(out) is list:
@@ -100,8 +103,9 @@ class StorageMode(TorchDispatchMode):
     def _enter_found(self, tensor: Tensor) -> None:
         if tensor.device.type == self.ledger.device_type:
             self._begins()
-            is_weight = tensor.requires_grad and tensor.is_leaf
-            self.ledger.add(tensor, PARAMETERS if is_weight else INPUTS)
+            is_weight = isinstance(tensor, torch.nn.Parameter)
+            found = INPUTS if self.in_forward else TEMPORARIES
+            self.ledger.add(tensor, PARAMETERS if is_weight else found)
 
     def _enter(self, out: Tensor, args: Any) -> None:
         if out.layout is not torch.strided:
@@ -142,9 +146,11 @@ def _kind(func: Any) -> int:
         return FRESH  # a higher-order operator
     if func in _CASTS:
         return CAST
-    if schema.name.removeprefix("aten::") in _RESIZING or any(argument.is_out for argument in schema.arguments):
+    if schema.name.removeprefix("aten::") in _RESIZING or any(
+        argument.is_out for argument in schema.arguments
+    ):
         return RESIZE
     if schema.name == "aten::lift_fresh":
-        return FRESH  # torch.tensor(...): its storage was made without an operation
+        return LIFT  # torch.tensor(...): its storage was made without an operation, just now
     aliases = all(value.alias_info is not None for value in schema.returns)
     return ALIAS if aliases else FRESH

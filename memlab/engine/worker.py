@@ -28,7 +28,7 @@ from memlab.plan import Plan, PlanError
 
 WRITES_APART = 0.03
 """Seconds between two writes: curves that come meanwhile are coalesced, and training never waits."""
-PATIENCE = 0.4
+PATIENCE = 0.2
 """Seconds after Stop until a step that reaches no mark is broken off inside."""
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from memlab.cli.lab import lab_command
 from memlab.cli.plan_flags import field_docs, flag
 from memlab.plan import Plan
 from memlab.run import Run
+from memlab.units import GiB
 
 TINY = ["--model", "mlp", "--micro-batch-size", "4", "--steps", "2", "--device", "cpu"]
 
@@ -90,6 +92,21 @@ def test_the_table_shows_what_the_file_holds(tmp_path: Path, capsys: pytest.Capt
     assert "2/2" in err, err
 
 
+@pytest.fixture
+def two_gibibytes_left() -> Iterator[None]:
+    """Limit what this process may take, so that nothing big is really taken."""
+    resource = pytest.importorskip("resource")
+    lines = Path("/proc/self/status").read_text().splitlines() if Path("/proc/self/status").exists() else []
+    held = [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")]
+    if not held:
+        pytest.skip("this system does not say what a process holds")
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (held[0] + 2 * GiB, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+@pytest.mark.usefixtures("two_gibibytes_left")
 def test_out_of_memory_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     status = main(
         ["train", "--model", "gpt-small", "--micro-batch-size", str(10**7), "--device", "cpu", "--json", "-"]
@@ -99,10 +116,7 @@ def test_out_of_memory_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     last = err.splitlines()[-1]
     assert (status, out) == (2, "")
     assert last.startswith("memlab: Out of memory on cpu"), err
-    assert last.endswith(
-        "micro_batch_size=10000000 does not fit; try micro_batch_size=5000000 with more "
-        "gradient_accumulation_steps, or activation_checkpointing='full'."
-    ), err
+    assert last.endswith(" with more gradient_accumulation_steps, or activation_checkpointing='full'."), err
 
 
 def test_the_module_is_the_command() -> None:

@@ -46,7 +46,7 @@ class Shortfall:
     allocation: Hashable
     requested_bytes: int
     asked_bytes: int
-    """What was asked of the driver for it: the size in torch's message."""
+    """The segment for it: the size in torch's message. Expandable ones need whole pages, less a free end."""
     allocated_bytes: int
     reserved_bytes: int
     limit_bytes: int

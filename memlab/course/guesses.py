@@ -6,6 +6,15 @@ from dataclasses import dataclass
 _KEPT: dict[str, float] = {}
 
 
+class Sentence(str):
+    """A text that a notebook shows as it is, without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 @dataclass(frozen=True)
 class Guess:
     """A learner's guess; `against(measured)` puts the measurement beside it."""
@@ -17,15 +26,18 @@ class Guess:
     def __repr__(self) -> str:
         if self.value is None:
             return f"{self.name}: write your guess in the place of None first. A wrong guess teaches most."
-        return f"{self.name}: you guess {self.value:,.6g} {self.unit}. It is kept; now measure."
+        return f"{self.name}: you guess {self._number(self.value)}. It is kept; now measure."
 
-    def against(self, measured: float) -> str:
+    def against(self, measured: float) -> Sentence:
         """Return one line with the guess, the measurement and their ratio."""
-        found = f"{self.name}: measured {measured:,.6g} {self.unit}"
+        found = f"{self.name}: {self._number(measured)}"
         if self.value is None:
-            return f"{found}; you made no guess."
-        ratio = f", {measured / self.value:.3g} x your guess" if self.value else ""
-        return f"{found}; you guessed {self.value:,.6g} {self.unit}{ratio}."
+            return Sentence(f"{found}; you made no guess.")
+        ratio = f": it is {measured / self.value:.3g} x your guess" if self.value else ""
+        return Sentence(f"{found}; you guessed {self.value:,.6g}{ratio}.")
+
+    def _number(self, value: float) -> str:
+        return f"{value:,.6g} {self.unit}".rstrip()
 
 
 def predict(name: str, value: float | None, unit: str) -> Guess:

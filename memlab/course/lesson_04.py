@@ -4,7 +4,7 @@ from itertools import permutations
 
 from memlab.course.questions import Question, above, below, equal, near
 
-HALVED = ("weights", "weight gradients", "optimizer state", "outputs of matrix products", "softmax")
+HALVED = ("weights", "weight gradients", "optimizer state", "outputs of matrix products", "loss")
 ORDERS = tuple(", ".join(order) for order in permutations(("clip", "step", "unscale")))
 
 QUESTIONS = {
@@ -80,8 +80,8 @@ QUESTIONS = {
                 "The optimizer never runs under autocast, and follows the weights' type.",
             ),
             (
-                lambda some: "softmax" in some,
-                "Sums of exponentials overflow early: autocast runs softmax in FP32.",
+                lambda some: "loss" in some,
+                "A loss adds many small numbers: autocast runs losses in FP32.",
             ),
         ),
         hint="One is missing: which operations does autocast exist for?",

@@ -70,7 +70,7 @@ QUESTIONS = {
             (equal(32), "You made one of the two terms small; their sum is asked."),
             (above(64), "There are 64 blocks."),
         ),
-        hint="Tabulate 64 / n + n for n = 1, 2, 4, 8, 16, ...",
+        hint="Tabulate 64 / n + n over the powers of two.",
     ),
     "05-d": Question(
         kind="choice",

@@ -118,12 +118,13 @@ memlab.compare({"baseline": baseline, f"K = {K}": accumulation})
 accumulation_guess.against(round(100 * accumulation.peak.total / baseline.peak.total))
 
 # %% [markdown]
-# Only the activations shrank: they follow the micro-batch size. Parameters, gradients and optimizer state
-# are what they were. So the share that accumulation saves is **the share that activations had**: much
-# where they dominate, nearly nothing where the weights do. No percentage holds for every model.
+# The activations shrank to a quarter, like the micro-batch. Parameters and optimizer state are what they
+# were. So accumulation can save **the share that activations had**, and no more: much where they dominate,
+# nearly nothing where the weights do. No percentage holds for every model.
 #
-# There is even a price. With $K \ge 2$ the gradients of the first micro-batch are alive during the *next
-# forward pass*. **At one and the same micro-batch size, can more accumulation cost memory?**
+# The gradients' row *grew*. In the baseline few of them existed when the activations were at their highest.
+# With $K \ge 2$ the gradients of the first micro-batch wait while the next one runs forward. **At one and
+# the same micro-batch size, what does accumulation cost?**
 
 # %%
 small = {"micro_batch_size": 2, **WORK}
@@ -136,8 +137,9 @@ print(f"K = 2 takes {extra:,} B more than K = 1; one set of gradients is {steps[
 print(f"K = 6 takes {steps[6].peak.total - steps[2].peak.total:,} B more than K = 2.")
 
 # %% [markdown]
-# The price is at most one set of gradients, and it is paid once: every later micro-step finds the
-# gradients already there and adds to them in place.
+# The price is at most one set of gradients (here a little less, because with K = 1 the peak was not in
+# backward but in the optimizer's step), and it is paid once: every later micro-step finds the gradients
+# there and adds to them in place.
 
 # %% [markdown]
 # **Exercise 01-b.** With micro-batch size 2, what is the peak of K = 100, in bytes? Do not train 100 micro-batches.
@@ -186,10 +188,10 @@ mixed_guess.against(round(100 * mixed.peak.total / baseline.peak.total))
 # %% [markdown]
 # The weights were **not** halved: they stay in FP32, and autocast adds 16-bit *copies* of them, which live
 # until backward is done with them. Gradients of the weights are FP32 too. Activations shrink, but not to
-# half: normalisations, softmax and the loss keep FP32.
+# half: the loss and, depending on the device, normalisations and softmax keep FP32.
 #
-# So autocast adds bytes that follow the *weights* and saves bytes that follow the *samples*. **Can it make
-# the peak larger?**
+# So autocast adds bytes that follow the *weights* and saves bytes that follow the *samples*. **What if there
+# are few samples, and short ones?**
 
 # %%
 sizes = {"micro_batch_size": 1, "sequence_length": 32, "steps": 2}  # change me
@@ -197,6 +199,9 @@ pair = [memlab.measure(memlab.Plan(precision=precision, **sizes)) for precision 
 memlab.compare({run.plan.precision: run for run in pair})
 
 # %% [markdown]
+# Nothing saved, nothing lost: with so few samples the peak is the optimizer's step, and there autocast's
+# copies are gone already.
+#
 # **Exercise 01-c.** Find sizes at which `bf16-mixed` has the **larger** peak of the two.
 #
 # <details><summary>Hint 1</summary>
@@ -206,8 +211,7 @@ memlab.compare({run.plan.precision: run for run in pair})
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# With AdamW the peak may lie in the optimizer's step, where the copies are gone already. Take
-# `optimizer="sgd"`.
+# An optimizer with less to remember lowers the peak of its own step. `optimizer` is a field of the Plan.
 #
 # </details>
 
@@ -243,8 +247,11 @@ memlab.compare({"baseline": baseline, policy: checkpointing})
 checkpointing_guess.against(round(100 * checkpointing.peak.total / baseline.peak.total))
 
 # %% [markdown]
-# Again only one row moved: the activations. Three techniques, one row; so they do not add up. **Before you
-# run the next cell: what will all three together reach, and which row will be the largest then?**
+# The activations shrank to an eighth. The peak moved as well: it now comes late in backward, when nearly all
+# gradients are made, so that the gain is smaller than the activations alone would suggest.
+#
+# Three techniques, and all three work on the same row. **Before you run the next cells: what will all three
+# together reach, and which row will be the largest then?**
 #
 # ## 6. All of them, on the same work
 
@@ -270,9 +277,10 @@ memlab.compare(
 )
 
 # %% [markdown]
-# What is left when the activations are gone is $16P$: weights, gradients and optimizer state. No
-# accumulation, autocast or checkpointing touches them. What does: fewer trained weights (LoRA), a smaller
-# optimizer, 16-bit weights, or spreading them over several GPUs.
+# All three together reach hardly more than checkpointing alone. What is left when the activations are gone is
+# $16P$: weights, gradients and optimizer state, 60 % of this baseline, and autocast's copies come on top.
+# No accumulation, autocast or checkpointing touches the $16P$. What does: fewer trained weights (LoRA), a
+# smaller optimizer, 16-bit weights, or spreading them over several GPUs.
 
 # %% [markdown]
 # **Exercise 01-d.** Which of these make the optimizer's state smaller?

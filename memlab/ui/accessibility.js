@@ -1,5 +1,4 @@
-// Names sliders, lists and buttons of the panel, which ipywidgets leaves without; keeps names of
-// charts, and tells charts when the panel's width changes (they listen to the window alone).
+// Names sliders, lists, buttons and charts of the panel, which ipywidgets leaves without names.
 
 const CONTROL = "input, select, .noUi-handle, button";
 
@@ -29,7 +28,6 @@ function nameOne(holder, name) {
 function render({ model, el }) {
   let timer = 0;
   let root = null;
-  let width = 0;
   const apply = () => {
     timer = 0;
     for (const [marker, name] of Object.entries(model.get("names")))
@@ -39,11 +37,6 @@ function render({ model, el }) {
     if (root !== null && timer === 0) timer = setTimeout(apply, 100);
   };
   const changes = new MutationObserver(soon);
-  const sizes = new ResizeObserver(() => {
-    if (root.clientWidth === width) return;
-    width = root.clientWidth;
-    window.dispatchEvent(new Event("resize"));
-  });
   const begin = () => {
     root = el.closest(".memlab-bench");
     if (root === null) {
@@ -52,7 +45,6 @@ function render({ model, el }) {
     }
     timer = 0;
     changes.observe(root, { subtree: true, childList: true, attributes: true, attributeFilter: ["class"] });
-    sizes.observe(root);
     soon();
   };
   model.on("change:names", soon);
@@ -61,7 +53,6 @@ function render({ model, el }) {
     clearTimeout(timer);
     model.off("change:names", soon);
     changes.disconnect();
-    sizes.disconnect();
   };
 }
 

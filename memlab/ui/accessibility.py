@@ -1,4 +1,4 @@
-"""Accessible names for widgets that have none, and a word to the charts when their width changes."""
+"""Accessible names for widgets that have none."""
 
 from pathlib import Path
 

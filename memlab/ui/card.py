@@ -62,7 +62,7 @@ class Card:
         self.chart.draw(figure)
         self._drawn = time.monotonic()
         _set(self.title, title_html(figure.title, figure.note))
-        _set(self.legend, legend_html(figure))
+        _set(self.legend, legend_html(figure) if figure.legend else "")
         if not self.toggle.value or self._drawn - self._told >= TABLE_SECONDS:
             self._show_table()
 

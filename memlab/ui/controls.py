@@ -151,7 +151,7 @@ def _build(plan: Plan) -> list[Field]:
             checkpointing,
         ),
         fields.buttons("optimizer", "Optimizer, norm", plan.optimizer, OPTIMIZERS),
-        fields.buttons("norm", "", plan.norm, [(name, name) for name in card.norms]),
+        fields.buttons("norm", "norm", plan.norm, [(name, name) for name in card.norms], head=False),
         fields.log_number("learning_rate", "learning rate", plan.learning_rate, -5, 0),
         fields.whole_number("steps", "optimizer steps", plan.steps, 200),
     ]

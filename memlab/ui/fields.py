@@ -72,11 +72,13 @@ def log_number(name: str, label: str, value: float, lowest: int, highest: int) -
     return _field(name, label, slider, shown=lambda number: f"{number:.2g}")
 
 
-def buttons(name: str, label: str, value: Any, options: Sequence[tuple[str, Any]]) -> Field:
-    """Return a row of buttons, one of them down."""
+def buttons(
+    name: str, label: str, value: Any, options: Sequence[tuple[str, Any]], *, head: bool = True
+) -> Field:
+    """Return a row of buttons, one of them down; without `head` it belongs to the row above."""
     widget = ToggleButtons(options=tuple(options), value=value, style={"button_width": "auto"})
     widget.add_class("memlab-toggles")
-    return _field(name, label, widget)
+    return _field(name, label, widget, quiet=not head)
 
 
 def choice(name: str, label: str, value: Any, options: Sequence[tuple[str, Any]]) -> Field:

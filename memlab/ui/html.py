@@ -73,14 +73,11 @@ def note_html(sentences: Sequence[str]) -> str:
 
 
 def product_html(micro_batch_size: int, accumulation_steps: int, world_size: int) -> str:
-    """Return the global batch as the product that it is.
-
-    >>> product_html(8, 4, 1)
-    '<div class="memlab-product">8 x 4 x 1 rank = global batch 32</div>'
-    """
+    """Return the global batch as the product that it is."""
     ranks = f"{world_size} rank{'' if world_size == 1 else 's'}"
     total = micro_batch_size * accumulation_steps * world_size
-    return f'<div class="memlab-product">{micro_batch_size} x {accumulation_steps} x {ranks} = global batch {total}</div>'
+    factors = f"{micro_batch_size} x {accumulation_steps} x {ranks}"
+    return f'<div class="memlab-product"><span>{factors}</span> <span>= global batch {total}</span></div>'
 
 
 def text_html(kind: str, text: str) -> str:

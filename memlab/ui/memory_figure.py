@@ -75,24 +75,27 @@ def _lines(memory: StepMemory, position: np.ndarray, scale: Scale) -> list[Serie
 
 
 def _spans(memory: StepMemory) -> tuple[Span, ...]:
-    length = max((last for *_, last in memory.spans), default=0.0) or 1.0
-    wide = not _crowded(memory)
+    length, crowded = _length(memory), _crowded(memory)
     return tuple(
         Span(
-            label=_label(phase, micro_step) if wide or phase == "optimizer" else "",
+            label=_label(phase, micro_step)
+            if last - first >= NARROWEST_LABEL * length and not (crowded and phase != "optimizer")
+            else "",
             first=first,
             last=last,
             shaded=phase != "forward",
         )
         for phase, micro_step, first, last in memory.spans
-        if last - first <= length
     )
 
 
+def _length(memory: StepMemory) -> float:
+    return max((last for *_, last in memory.spans), default=0.0) or 1.0
+
+
 def _crowded(memory: StepMemory) -> bool:
-    length = max((last for *_, last in memory.spans), default=0.0) or 1.0
     widths = [last - first for phase, _, first, last in memory.spans if phase in ("forward", "backward")]
-    return bool(widths) and min(widths) < NARROWEST_LABEL * length
+    return bool(widths) and min(widths) < NARROWEST_LABEL * _length(memory)
 
 
 def _label(phase: str, micro_step: int) -> str:

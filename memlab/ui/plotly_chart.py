@@ -1,70 +1,68 @@
-"""The plotly back end: existing traces rewritten in one batched update, no figure built twice."""
+"""The plotly back end: a figure as plotly.js traces and layout, updated in one message."""
 
-import plotly.graph_objects as go
+from typing import Any
 
+import numpy as np
+from ipywidgets import Layout as Size
+from ipywidgets import VBox
+from numpy.typing import NDArray
+
+from memlab.ui.plotly_widget import PlotlyView, plotly_library
 from memlab.ui.spec import Figure, Mark, Series, Span
 
 SHADE = "rgba(128, 128, 128, 0.13)"
+GRID = "rgba(128, 128, 128, 0.25)"
 INK = "#444444"
 """Where no style sheet says otherwise (the panel's does, for each theme)."""
-MARGIN = {"l": 56, "r": 14, "t": 22, "b": 40}
+MARGIN = {"l": 52, "r": 14, "t": 18, "b": 36}
+TICK_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
 class PlotlyChart:
-    """Draws figures into one FigureWidget."""
+    """Draws figures of one kind; the browser changes the traces in place and keeps the zoom."""
 
     interval = 0.1
 
     def __init__(self, height: int) -> None:
         self.figure: Figure | None = None
-        self.widget = go.FigureWidget(layout=_layout(height))
-        # The style sheet sets the width; the modebar hides what lies under it.
-        self.widget._config = {"responsive": True, "displayModeBar": False}
+        self.height = height
+        self.view = PlotlyView(layout=Size(width="100%", height=f"{height}px"))
+        self.widget = VBox([plotly_library(), self.view])
 
     def draw(self, figure: Figure) -> None:
-        """Write `figure` into the traces; add one only where there was never one before."""
-        missing = figure.series[len(self.widget.data) :]
-        if missing:
-            self.widget.add_traces([_empty(series) for series in missing])
-        with self.widget.batch_update():
-            for trace, series in zip(self.widget.data, figure.series, strict=False):
-                _write(trace, series)
-            for trace in self.widget.data[len(figure.series) :]:
-                if trace.visible is not False:
-                    trace.update(visible=False, x=[], y=[])
-            self._write_layout(figure)
+        """Send `figure`: one message, of what has changed alone."""
+        with self.view.hold_sync():
+            self.view.traces = [_trace(series) for series in figure.series]
+            self.view.look = _look(figure, self.height)
         self.figure = figure
 
-    def _write_layout(self, figure: Figure) -> None:
-        layout, old = self.widget.layout, self.figure
-        layout.xaxis.title.text, layout.yaxis.title.text = figure.x_label, figure.y_label
-        if old is None or old.y_range != figure.y_range:
-            layout.yaxis.range = figure.y_range
-            layout.yaxis.autorange = figure.y_range is None
-        if old is None or old.x_range != figure.x_range:
-            layout.xaxis.range = figure.x_range
-            layout.xaxis.autorange = figure.x_range is None
-        if old is None:
-            layout.yaxis.type = "log" if figure.log_y else "linear"
-        if old is None or (old.spans, old.mark) != (figure.spans, figure.mark):
-            layout.shapes = [_shade(span) for span in figure.spans if span.shaded]
-            layout.annotations = [
-                *(_name(span) for span in figure.spans if span.label),
-                *([_named_point(figure.mark, figure.x_range)] if figure.mark else []),
-            ]
 
-
-def _layout(height: int) -> dict:
-    axis = {
-        "gridcolor": "rgba(128, 128, 128, 0.25)",
-        "zeroline": False,
-        "fixedrange": False,
-        "title": {"font": {"size": 12}, "standoff": 6},
-        "tickfont": {"size": 12},
+def _trace(series: Series) -> dict[str, Any]:
+    words = {
+        "name": series.name,
+        "x": list(series.x) if isinstance(series.x, tuple) else _bytes(series.x),
+        "y": _bytes(series.y),
+        "hovertemplate": f"%{{y:.4~g}} {series.name.replace('<', '&lt;')}<extra></extra>",
     }
+    match series.kind:
+        case "bar":
+            return {**words, "type": "bar", "marker": {"color": series.colour}}
+        case "line":
+            line = {"color": series.colour, "dash": series.dash, "width": 2}
+            return {**words, "type": "scatter", "mode": "lines", "line": line}
+        case "area":
+            line = {"color": series.colour, "width": 0, "shape": "hv"}
+            stack = {"stackgroup": "bytes", "fillcolor": series.colour}
+            return {**words, **stack, "type": "scatter", "mode": "lines", "line": line}
+
+
+def _bytes(values: NDArray) -> bytes:
+    return np.ascontiguousarray(values, "<f8").tobytes()
+
+
+def _look(figure: Figure, height: int) -> dict[str, Any]:
     return {
         "height": height,
-        "autosize": True,
         "margin": MARGIN,
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
@@ -75,66 +73,58 @@ def _layout(height: int) -> dict:
         "hovermode": "x unified",
         "hoverlabel": {"bgcolor": "#ffffff", "font": {"color": "#222222", "size": 11}},
         "uirevision": "keep",
-        "xaxis": {**axis, "nticks": 8},
-        "yaxis": {**axis, "nticks": 6, "rangemode": "tozero"},
+        "xaxis": _x_axis(figure),
+        "yaxis": _y_axis(figure),
+        "shapes": [_shade(span) for span in figure.spans if span.shaded],
+        "annotations": [
+            *(_name(span) for span in figure.spans if span.label),
+            *([_named_point(figure.mark, figure.x_range)] if figure.mark else []),
+        ],
     }
 
 
-def _empty(series: Series) -> go.Scatter | go.Bar:
-    if series.kind == "bar":
-        return go.Bar(marker={"line": {"width": 0}})
-    if series.kind == "line":
-        return go.Scatter(mode="lines", line={"width": 2})
-    return go.Scatter(mode="lines", line={"width": 0, "shape": "hv"}, stackgroup="bytes")
-
-
-def _write(trace: go.Scatter | go.Bar, series: Series) -> None:
-    trace.x, trace.y = series.x, series.y
-    if trace.name != series.name or trace.visible is False:
-        trace.name, trace.visible = series.name, True
-        trace.hovertemplate = f"%{{y:.4~g}} {series.name.replace('<', '&lt;')}<extra></extra>"
-    colour = trace.marker.color if series.kind == "bar" else trace.line.color
-    if colour != series.colour or (series.kind == "line" and trace.line.dash != series.dash):
-        _paint(trace, series)
-
-
-def _paint(trace: go.Scatter | go.Bar, series: Series) -> None:
-    match series.kind:
-        case "bar":
-            trace.marker.color = series.colour
-        case "area":
-            trace.fillcolor = trace.line.color = series.colour
-        case "line":
-            trace.update(line={"color": series.colour, "dash": series.dash})
-
-
-def _shade(span: Span) -> dict:
-    edges = {"x0": span.first, "x1": span.last, "y0": 0, "y1": 1}
+def _axis(figure: Figure, label: str, span: tuple[float, float] | None) -> dict[str, Any]:
     return {
-        "type": "rect",
-        "yref": "paper",
-        "layer": "below",
-        "line": {"width": 0},
-        "fillcolor": SHADE,
-        **edges,
+        "title": {"text": label, "font": {"size": 12}, "standoff": 4},
+        "tickfont": {"size": 12},
+        "gridcolor": GRID,
+        "zeroline": False,
+        "visible": bool(figure.series),
+        "autorange": span is None,
+        **({"range": list(span)} if span else {}),
     }
 
 
-def _name(span: Span) -> dict:
+def _x_axis(figure: Figure) -> dict[str, Any]:
+    ticks = {"tick0": 0, "dtick": _whole_tick(figure)} if figure.whole_x else {"nticks": 8}
+    return {**_axis(figure, figure.x_label, figure.x_range), **ticks}
+
+
+def _y_axis(figure: Figure) -> dict[str, Any]:
+    scale = {"type": "log"} if figure.log_y else {"nticks": 6}
+    return {**_axis(figure, figure.y_label, figure.y_range), **scale}
+
+
+def _whole_tick(figure: Figure) -> int:
+    """Return the distance of ticks that keeps them at whole numbers, about eight of them."""
+    length = max((float(series.x[-1]) for series in figure.series), default=1.0)
+    return next((step for step in TICK_STEPS if length / step <= 8), round(length / 8))
+
+
+def _shade(span: Span) -> dict[str, Any]:
+    edges = {"x0": span.first, "x1": span.last, "y0": 0, "y1": 1, "yref": "paper"}
+    return {"type": "rect", "layer": "below", "line": {"width": 0}, "fillcolor": SHADE, **edges}
+
+
+def _name(span: Span) -> dict[str, Any]:
     place = {"x": (span.first + span.last) / 2, "y": 1, "yref": "paper", "yanchor": "bottom"}
     return {"text": span.label, "showarrow": False, "font": {"size": 11}, **place}
 
 
-def _named_point(mark: Mark, x_range: tuple[float, float] | None) -> dict:
+def _named_point(mark: Mark, x_range: tuple[float, float] | None) -> dict[str, Any]:
     first, last = x_range or (mark.x, mark.x)
     place = (mark.x - first) / (last - first) if last > first else 0.5
     anchor = "left" if place < 0.15 else "right" if place > 0.85 else "center"
     arrow = {"showarrow": True, "arrowhead": 2, "arrowwidth": 1.2, "arrowcolor": INK, "ax": 0, "ay": -18}
-    return {
-        "text": f"<b>{mark.text}</b>",
-        "x": mark.x,
-        "y": mark.y,
-        "xanchor": anchor,
-        "font": {"size": 12},
-        **arrow,
-    }
+    text = {"text": f"<b>{mark.text}</b>", "font": {"size": 12}, "xanchor": anchor}
+    return {**text, **arrow, "x": mark.x, "y": mark.y}

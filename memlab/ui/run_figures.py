@@ -74,6 +74,8 @@ def run_peaks_figure(records: Sequence[Record]) -> Figure:
     scale = scale_for(max((record.peak.total for record in known), default=0))
     figure = Figure(
         title="Peak of each run",
+        note="colours as above",
+        legend=False,
         x_label="run",
         y_label=scale.name,
         series=tuple(
@@ -100,12 +102,13 @@ def bar_heights(records: Sequence[Record], category: str, unit: int) -> np.ndarr
 def peaks_table(records: Sequence[Record]) -> Table:
     """Return each run's peak and its share of the first run's."""
     known = [record for record in records if record.peak is not None]
+    scale = scale_for(max((record.peak.total for record in known), default=0))
     first = known[0].peak.total or 1 if known else 1
     return Table(
-        caption="Peak of each run, micro-batch x K",
-        header=("run", "peak", "share of first"),
+        caption="Peak of each run (micro-batch x K), and its share of the first run's",
+        header=("run", scale.name, "share"),
         rows=tuple(
-            (record.label, format_bytes(record.peak.total), f"{record.peak.total / first:.0%}")
+            (record.label, f"{record.peak.total / scale.unit:.1f}", f"{record.peak.total / first:.0%}")
             for record in known
         ),
     )
@@ -118,7 +121,9 @@ def _lines(
     unit: int = 1,
 ) -> tuple[Series, ...]:
     return tuple(
-        _line(f"{'pinned: ' if number else ''}{record.label}", x(record), y(record), line_style(number), unit)
+        _line(
+            f"{'pinned' if number else 'now'}: {record.label}", x(record), y(record), line_style(number), unit
+        )
         for number, record in enumerate(records)
         if len(y(record))
     )

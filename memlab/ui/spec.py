@@ -68,6 +68,8 @@ class Figure:
     x_range: tuple[float, float] | None = None
     y_range: tuple[float, float] | None = None
     log_y: bool = False
+    legend: bool = True
+    """Off where another figure beside this one has the same colours and names them."""
     whole_x: bool = False
     """x counts things: ticks at whole numbers only."""
     table: Table = field(default_factory=lambda: Table(caption="", header=(), rows=()))

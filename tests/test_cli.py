@@ -33,6 +33,10 @@ WRONG = {
     "train --global-batch-size 8 --gradient-accumulation-steps 1": (
         "--global-batch-size and --gradient-accumulation-steps say the same thing twice; leave one out."
     ),
+    "train --world-size 2 --steps 1": (
+        "--world-size=2 needs as many processes, and this one trains alone as its only rank; set "
+        "--world-size=1 and --gradient-accumulation-steps=2 for the same global batch."
+    ),
     "train extra": "'extra' is one word too many for `memlab train`; `memlab train --help` lists its flags.",
     "train --json /no/such/folder/run.json": (
         "--json=/no/such/folder/run.json cannot be written (No such file or directory); "
@@ -116,7 +120,7 @@ def test_out_of_memory_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     last = err.splitlines()[-1]
     assert (status, out) == (2, "")
     assert last.startswith("memlab: Out of memory on cpu"), err
-    assert last.endswith(" with more gradient_accumulation_steps, or activation_checkpointing='full'."), err
+    assert last.endswith(" with more gradient_accumulation_steps, or --activation-checkpointing='full'."), err
 
 
 def test_the_module_is_the_command() -> None:
@@ -160,7 +164,7 @@ def test_the_doctor_says_what_is_not_there() -> None:
     shown = dict(rows(findings(None)))
 
     assert (shown["plotly"], shown["free memory, host"]) == ("not installed", "3.0 GiB")
-    assert shown["worker process"] == "two steps in 2.5 s"
+    assert shown["worker process"] == "started and trained two steps in 2.5 s"
 
 
 def test_the_doctor_trains_two_steps(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from memlab.cli import doctor, lab, train
 from memlab.cli.parser import Parser, UsageError
+from memlab.cli.plan_flags import in_flags
 from memlab.plan import PlanError
 
 COMMANDS = {"train": train, "doctor": doctor, "lab": lab}
@@ -17,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = command_parser().parse(sys.argv[1:] if arguments is None else arguments)
         return COMMANDS[options.command].run(options)
     except (UsageError, PlanError, MemoryError) as error:
-        print(f"memlab: {error}", file=sys.stderr)
+        print(f"memlab: {in_flags(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of standard output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -129,7 +129,9 @@ def train_in_worker() -> tuple[str | None, float]:
 
 def rows(findings: Findings) -> list[tuple[str, str]]:
     """Return the findings as lines of the report."""
-    ran = f"two steps in {findings.seconds:.1f} s" if findings.trouble is None else "FAILED"
+    ran = (
+        f"started and trained two steps in {findings.seconds:.1f} s" if findings.trouble is None else "FAILED"
+    )
     return [
         ("memlab", memlab.__version__),
         ("python", f"{platform.python_version()} ({platform.platform(terse=True)})"),

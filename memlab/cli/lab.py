@@ -25,7 +25,10 @@ def run(options: argparse.Namespace) -> int:
     chosen = port(options.port)
     if importlib.util.find_spec("jupyterlab") is None:
         raise UsageError("JupyterLab is not installed here; `pip install jupyterlab` adds it.")
-    return subprocess.call(lab_command(bench_notebook(), chosen, browser=not options.no_browser))
+    command = lab_command(bench_notebook(), chosen, browser=not options.no_browser)
+    if os.name == "posix":  # JupyterLab itself then hears Ctrl-C, and ends its kernels in order
+        os.execv(command[0], command)
+    return subprocess.call(command)
 
 
 def port(text: str | None) -> int | None:

@@ -8,7 +8,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from memlab.cli.parser import Parser, UsageError
-from memlab.plan import Plan, PlanError
+from memlab.plan import Plan
 from memlab.plan_rules import CHOICES
 
 SWITCHES = ("master_weights", "foreach", "fused")
@@ -36,22 +36,19 @@ def add_plan_flags(parser: Parser) -> None:
 
 
 def plan_from(options: argparse.Namespace) -> Plan:
-    """Return the Plan that the flags describe; raise UsageError in the flags' own names."""
+    """Return the Plan that the flags describe; raise PlanError where one is impossible."""
     given = {name: value for name, value in vars(options).items() if value is not MISSING}
     names = [field.name for field in fields(Plan)]
     values = {
         name: given[name] if name in SWITCHES else parsed(given[name]) for name in names if name in given
     }
-    try:
-        if "global_batch_size" not in given:
-            return Plan(**values)
-        if "gradient_accumulation_steps" in given:
-            raise UsageError(
-                "--global-batch-size and --gradient-accumulation-steps say the same thing twice; leave one out."
-            )
-        return Plan.for_global_batch(parsed(given["global_batch_size"]), **values)
-    except PlanError as error:
-        raise UsageError(in_flags(str(error))) from None
+    if "global_batch_size" not in given:
+        return Plan(**values)
+    if "gradient_accumulation_steps" in given:
+        raise UsageError(
+            "--global-batch-size and --gradient-accumulation-steps say the same thing twice; leave one out."
+        )
+    return Plan.for_global_batch(parsed(given["global_batch_size"]), **values)
 
 
 def parsed(text: str) -> Any:

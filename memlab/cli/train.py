@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from itertools import chain
 from pathlib import Path
 
 from memlab.cli.parser import Parser, UsageError
@@ -55,8 +56,10 @@ def trained(plan: Plan) -> Run:
     from memlab.engine.out_of_memory import OutOfMemory
     from memlab.events import Failed, Finished, Notice, StepFinished
 
+    events = measure_events(plan)
+    first = next(events)  # raises what makes the plan impossible here, before a bar is drawn
     with tqdm(total=plan.steps, unit="step", file=sys.stderr) as bar:
-        for event in measure_events(plan):
+        for event in chain([first], events):
             match event:
                 case StepFinished():
                     bar.update()

@@ -48,7 +48,7 @@ class Control:
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Mark the part of a run that may be broken off anywhere."""
+        """Mark what may be broken off anywhere: the inside of a step."""
         self.interruptible = True
         try:
             yield

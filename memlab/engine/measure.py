@@ -69,14 +69,24 @@ def _metered(
     tally = Tally()
     stopped = False
     try:
-        with control.training(), closing(train(plan, workload, meter=meter)) as events:
-            for event in events:
+        with closing(train(plan, workload, meter=meter)) as events:
+            for event in _interruptible(events, control):
                 yield from _noted(event, meter, tally)
                 control.check()
     except Stopped:
+        control.interruptible = False  # also where it broke off the line that would have said so
         stopped = True
     run = tally.run(plan, meter, environment(device), device_bytes(device))
     yield Finished(run=run, stopped=stopped)
+
+
+def _interruptible(events: Iterator[Event], control: Control) -> Iterator[Event]:
+    while True:
+        with control.training():
+            event = next(events, None)
+        if event is None:
+            return
+        yield event
 
 
 def _noted(event: Event, meter: "_ControlledMeter", tally: Tally) -> Iterator[Event]:

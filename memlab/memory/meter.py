@@ -140,9 +140,13 @@ class Meter:
             self._end_step()
             self._phases.step += 1
 
-    def mark(self, phase: str, micro_step: int | None = None) -> None:
-        """Say that `phase` of `micro_step` begins; from the first call on phases follow the marks."""
-        self._phases.mark(PHASES.index(phase), micro_step, steps_by_marks=not self._by_steps)
+    def mark(self, phase: str, micro_step: int = 0) -> None:
+        """Say that `phase` of `micro_step` begins; from the first call on phases follow the marks.
+
+        The optimizer's phase belongs to the window: its `micro_step` stays that of the last one.
+        """
+        of = None if phase == "optimizer" else micro_step
+        self._phases.mark(PHASES.index(phase), of, steps_by_marks=not self._by_steps)
 
     def close(self) -> None:
         """Take every hook away; what was metered stays."""

@@ -5,8 +5,6 @@ PYTHON ?= python3
 VENV ?= .venv
 PIP_FLAGS ?=
 LAB_FLAGS ?=
-# JupyterLab refuses to start as root, as which containers run, unless told so.
-ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 python := $(VENV)/bin/python
 ready := $(VENV)/.memlab-installed
@@ -23,7 +21,7 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+: .*?## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 lab: $(ready) ## Open JupyterLab on the bench notebook (installs on first use)
-	$(VENV)/bin/jupyter-lab notebooks/00_bench.ipynb --ServerApp.ip=127.0.0.1 $(ROOT_FLAG) $(LAB_FLAGS)
+	$(VENV)/bin/memlab lab $(LAB_FLAGS)
 
 setup: $(ready) ## Make the virtual environment and install, nothing else
 
@@ -32,8 +30,6 @@ $(ready): pyproject.toml constraints.txt
 		{ echo "memlab needs Python 3.10 or later; $(PYTHON) is older: make PYTHON=python3.12 ..."; exit 2; }
 	test -x $(python) || $(PYTHON) -m venv $(VENV)
 	$(python) -m pip install --quiet $(PIP_FLAGS) -c constraints.txt -e ".[lab,test]"
-	@# The news popup covers the notebook and asks the network.
-	$(VENV)/bin/jupyter-labextension disable --level=sys_prefix @jupyterlab/apputils-extension:announcements
 	@touch $@
 
 test: $(ready) tests-here notebooks-here browser-here ## Run every test that fits in 12 minutes on 2 cores

@@ -100,17 +100,29 @@ def execute(notebook: NotebookNode, folder: Path) -> None:
     notebook.metadata = NotebookNode(METADATA)
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.outputs = [kept for output in cell.outputs if (kept := repeatable(output, cell))]
+            kept = [output for output in cell.outputs if repeatable(output, cell)]
+            cell.outputs = joined(kept)
 
 
-def repeatable(output: NotebookNode, cell: NotebookNode) -> NotebookNode | None:
-    """Return what every machine repeats of an output, or None where nothing is left."""
-    if "nbval-ignore-output" in cell.metadata.get("tags", []):
-        return None
+def repeatable(output: NotebookNode, cell: NotebookNode) -> bool:
+    """Tell whether every machine repeats the output; strip it of what only this one knows."""
     if "data" in output:
-        output.data = NotebookNode({kind: output.data[kind] for kind in KEPT_MIME_TYPES if kind in output.data})
+        output.data = NotebookNode(
+            {kind: output.data[kind] for kind in KEPT_MIME_TYPES if kind in output.data}
+        )
         output.metadata = NotebookNode()
-    return output
+    return "nbval-ignore-output" not in cell.metadata.get("tags", [])
+
+
+def joined(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """Return the outputs with printed text in one piece: how it was cut was chance."""
+    whole: list[NotebookNode] = []
+    for output in outputs:
+        if whole and output.output_type == "stream" and whole[-1].get("name") == output.name:
+            whole[-1].text += output.text
+        else:
+            whole.append(output)
+    return whole
 
 
 def main(wanted: list[str]) -> None:

@@ -1,10 +1,10 @@
 """Speed of memlab's loop against a bare one, Hugging Face Accelerate and Trainer, in samples per second.
 
     pip install -e ".[benchmarks]"
-    python benchmarks/loop.py [--model gpt-tiny] [--repetitions 7] [--steps 12] [--clock cpu]
+    python benchmarks/loop.py [--model gpt-tiny] [--steps 40] [--clock cpu]
 
-All four train the same model with the same optimizer on the same samples, in turns; a repetition
-compares runs that follow one another, so that other load on the machine falls on all of them.
+All four train the same model with the same optimizer on the same samples, and take turns step by
+step, so that other load on the machine falls on all of them; ratios are of steps of one turn.
 `--clock cpu` counts the process's own time instead of the wall's, for a machine that is not quiet.
 """
 
@@ -13,7 +13,9 @@ import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from statistics import median
+from itertools import count
+from statistics import median, quantiles
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +27,8 @@ from memlab.plan import Plan
 from memlab.workload import Workload, workload_for
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
-now = time.perf_counter
-Stamps = list[float]
-"""Times at which optimizer steps ended, in seconds."""
+Turn = dict[str, float]
+"""Seconds that each contestant took for one optimizer step."""
 
 
 class SampleSet(torch.utils.data.Dataset):
@@ -66,12 +67,11 @@ def model_and_optimizer(plan: Plan) -> tuple[nn.Module, torch.optim.Optimizer]:
     return model, torch.optim.AdamW(model.parameters(), lr=plan.learning_rate)
 
 
-def bare(plan: Plan, samples: SampleSet) -> Stamps:
+def bare(plan: Plan, samples: SampleSet) -> Iterator[None]:
     """Train as one would by hand."""
     model, optimizer = model_and_optimizer(plan)
     order = torch.randperm(len(samples)).split(plan.micro_batch_size)
-    stamps = []
-    for step in range(plan.steps):
+    for step in count():
         total = 0.0
         for micro_step in range(plan.gradient_accumulation_steps):
             chosen = order[(step * plan.gradient_accumulation_steps + micro_step) % (len(order) - 1)]
@@ -81,16 +81,15 @@ def bare(plan: Plan, samples: SampleSet) -> Stamps:
             total += loss.item()
         optimizer.step()
         optimizer.zero_grad()
-        stamps.append(now())
-    return stamps
+        yield
 
 
-def ours(plan: Plan, samples: SampleSet) -> Stamps:
+def ours(plan: Plan, samples: SampleSet) -> Iterator[None]:
     """Train with memlab."""
-    return [now() for event in memlab.train(plan) if isinstance(event, StepFinished)]
+    return (None for event in memlab.train(plan) if isinstance(event, StepFinished))
 
 
-def accelerate(plan: Plan, samples: SampleSet) -> Stamps:
+def accelerate(plan: Plan, samples: SampleSet) -> Iterator[None]:
     """Train with Accelerate's `accumulate`."""
     from accelerate import Accelerator
 
@@ -99,7 +98,6 @@ def accelerate(plan: Plan, samples: SampleSet) -> Stamps:
     )
     loader = torch.utils.data.DataLoader(samples, plan.micro_batch_size, shuffle=True, drop_last=True)
     model, optimizer, loader = accelerator.prepare(*model_and_optimizer(plan), loader)
-    stamps: Stamps = []
     while True:
         for batch in loader:
             with accelerator.accumulate(model):
@@ -109,69 +107,74 @@ def accelerate(plan: Plan, samples: SampleSet) -> Stamps:
                 optimizer.step()
                 optimizer.zero_grad()
             if accelerator.sync_gradients:
-                stamps.append(now())
-            if len(stamps) == plan.steps:
-                return stamps
+                yield
 
 
-def hugging_face_trainer(plan: Plan, samples: SampleSet) -> Stamps:
-    """Train with Hugging Face's Trainer."""
+def hugging_face_trainer(plan: Plan, samples: SampleSet, after_step: Callable[[], None]) -> None:
+    """Train with Hugging Face's Trainer, which calls `after_step`."""
     import transformers
 
-    class Clock(transformers.TrainerCallback):
+    class Turns(transformers.TrainerCallback):
         def on_step_end(self, *_: object, **__: object) -> None:
-            stamps.append(now())
+            after_step()
 
-    stamps: Stamps = []
     model, optimizer = model_and_optimizer(plan)
+    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
     with tempfile.TemporaryDirectory() as folder:
-        arguments = transformers.TrainingArguments(
-            output_dir=folder,
-            max_steps=plan.steps,
-            per_device_train_batch_size=plan.micro_batch_size,
-            gradient_accumulation_steps=plan.gradient_accumulation_steps,
-            use_cpu=plan.device == "cpu",
-            max_grad_norm=0.0,
-            save_strategy="no",
-            logging_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
-            dataloader_pin_memory=False,
-            remove_unused_columns=False,
-        )
-        scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
         trainer = transformers.Trainer(
             WithLoss(model),
-            arguments,
+            trainer_arguments(plan, folder),
             train_dataset=samples,
-            callbacks=[Clock()],
+            callbacks=[Turns()],
             optimizers=(optimizer, scheduler),
         )
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
-    return stamps
 
 
-CONTESTANTS: dict[str, Callable[[Plan, SampleSet], Stamps]] = {
-    "bare loop": bare,
-    "memlab.train": ours,
-    "Accelerate": accelerate,
-    "Trainer": hugging_face_trainer,
-}
+def trainer_arguments(plan: Plan, folder: str) -> Any:
+    """Return Trainer's settings for `plan`: nothing but training."""
+    import transformers
+
+    return transformers.TrainingArguments(
+        output_dir=folder,
+        max_steps=plan.steps,
+        per_device_train_batch_size=plan.micro_batch_size,
+        gradient_accumulation_steps=plan.gradient_accumulation_steps,
+        use_cpu=plan.device == "cpu",
+        max_grad_norm=0.0,
+        save_strategy="no",
+        logging_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+        remove_unused_columns=False,
+    )
 
 
-def samples_per_second(plan: Plan, stamps: Stamps) -> float:
-    """Return the speed of the median step after the first."""
-    return plan.global_batch_size / median(b - a for a, b in zip(stamps[:-1], stamps[1:], strict=True))
-
-
-def repetitions(plan: Plan, number: int) -> Iterator[dict[str, float]]:
-    """Yield the speed of each contestant, `number` times; the order turns around each time."""
+def turns(plan: Plan, clock: Callable[[], float]) -> list[Turn]:
+    """Return the seconds of each turn after the first; Trainer leads, the others follow its steps."""
     workload = workload_for(plan)
     samples = SampleSet(workload, min(len(workload), 2000))
-    for repetition in range(number):
-        names = list(CONTESTANTS)[:: 1 if repetition % 2 else -1]
-        yield {name: samples_per_second(plan, CONTESTANTS[name](plan, samples)) for name in names}
+    others = {name: loop(plan, samples) for name, loop in LOOPS.items()}
+    seen: list[Turn] = []
+    began = 0.0
+
+    def after_step() -> None:
+        nonlocal began
+        turn = {"Trainer": clock() - began}
+        for name, loop in others.items():
+            began = clock()
+            next(loop)
+            turn[name] = clock() - began
+        seen.append(turn)
+        began = clock()
+
+    hugging_face_trainer(plan, samples, after_step)
+    return seen[1:]
+
+
+LOOPS = {"bare loop": bare, "memlab.train": ours, "Accelerate": accelerate}
 
 
 def main() -> None:
@@ -180,12 +183,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", default="gpt-tiny")
-    parser.add_argument("--repetitions", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     options = parser.parse_args()
-    global now
-    now = CLOCKS[options.clock]
     logging.getLogger("transformers").setLevel(logging.ERROR)
     torch.set_num_threads(1)  # threads that wait for one another measure the machine's other load
     plan = Plan(
@@ -195,15 +195,16 @@ def main() -> None:
         steps=options.steps,
         device="cpu",
     )
-    speeds = list(repetitions(plan, options.repetitions))
+    seen = turns(plan, CLOCKS[options.clock])
     print(
-        f"{plan.model}, micro-batch {plan.micro_batch_size} x K {plan.gradient_accumulation_steps}, one thread, {options.clock} time"
+        f"{plan.model}, micro-batch {plan.micro_batch_size} x K {plan.gradient_accumulation_steps}, "
+        f"one thread, {options.clock} time, medians of {len(seen)} steps"
     )
-    print(f"{'':<14}{'samples/s':>10}{'of bare':>10}   (medians of {len(speeds)}; range of the ratio)")
-    for name in CONTESTANTS:
-        ratios = sorted(speed[name] / speed["bare loop"] for speed in speeds)
-        speed = median(speed[name] for speed in speeds)
-        print(f"{name:<14}{speed:>10.1f}{median(ratios):>10.3f}   ({ratios[0]:.3f} to {ratios[-1]:.3f})")
+    print(f"{'':<14}{'samples/s':>10}{'of bare':>10}   quartiles")
+    for name in (*LOOPS, "Trainer"):
+        low, middle, high = quantiles((turn["bare loop"] / turn[name] for turn in seen), n=4)
+        speed = plan.global_batch_size / median(turn[name] for turn in seen)
+        print(f"{name:<14}{speed:>10.1f}{middle:>10.3f}   {low:.3f} to {high:.3f}")
 
 
 if __name__ == "__main__":

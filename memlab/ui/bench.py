@@ -1,13 +1,11 @@
 """The bench: settings on the left, a training run in another process, live figures on the right."""
 
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from memlab.engine.client import Worker
-from memlab.events import Event, Failed, Finished
-from memlab.plan import Plan, PlanError
+from memlab.engine.client import WorkerBusy
+from memlab.plan import Plan
 from memlab.run import Run
 from memlab.ui.charts import choose_backend
 from memlab.ui.controls import Controls
@@ -15,16 +13,11 @@ from memlab.ui.drawing import draw
 from memlab.ui.files import save_run
 from memlab.ui.guard import guarded
 from memlab.ui.html import table_html
-from memlab.ui.ledger import Ledger
 from memlab.ui.panel import Panel
 from memlab.ui.pump import Pump
-from memlab.ui.records import Record
 from memlab.ui.run_figures import peaks_table
-from memlab.ui.words import device_words, end_words, not_finite_words, progress_words
-
-
-class BenchError(RuntimeError):
-    """Says in one sentence why a run ended without a result, and the way out."""
+from memlab.ui.session import Session, Trouble
+from memlab.ui.words import device_words, progress_words, state_words
 
 
 class Bench:
@@ -35,14 +28,12 @@ class Bench:
         self._lock = threading.RLock()
         self._controls = Controls(**plan_fields)
         self._panel = Panel(self._controls, choose_backend())
-        self._ledger = Ledger()
-        self._worker = Worker()
-        self._failed: Failed | None = None
-        self._ended = threading.Event()
-        self._ended.set()
-        self._message = ""
+        self._session = Session()
+        self._run_asked = False
+        self._shown_trouble: Trouble | None = None
+        self._said = ""
         self.last_error: str | None = None
-        """The sentence that the red line shows; None where all went well."""
+        """The sentence of the red line; None where all went well."""
         self._pump = Pump(self._tick)
         self._wire()
         self._refresh()
@@ -57,63 +48,61 @@ class Bench:
     @property
     def runs(self) -> list[Run]:
         """The finished runs, the newest last; those neither pinned nor newest are without their trace."""
-        return self._ledger.runs
+        return self._session.ledger.runs
 
     def run(self, *, block: bool = False, **plan_fields: Any) -> Run | None:
         """Start a run in the worker, with `plan_fields` instead of what is set, for this run alone.
 
         With `block`, wait and return its Run; raise BenchError where it fails; an interrupt stops it.
         """
-        plan = replace(self.plan, **plan_fields) if plan_fields else self.plan
-        self._begin(plan)
+        self._begin(self._controls.plan(**plan_fields))
         if not block:
             return None
         try:
-            while not self._ended.wait(0.1):
+            while not self._session.ended.wait(0.1):
                 pass
         except KeyboardInterrupt:
-            self._worker.stop()
-            self._ended.wait()
+            self._session.worker.stop()
+            self._session.ended.wait()
             raise
-        return self._result()
+        with self._lock:  # the tick that took the end in also shows it
+            return self._session.result()
 
     def pin(self, name: str | None = None, *, run: str | None = None) -> None:
         """Keep the curves and the row of a run: that with the letter or name `run`, else the newest."""
         with self._lock:
-            record = self._ledger.find(run)
+            record = self._session.ledger.find(run)
             record.pinned, record.name = True, name or record.name
             self._redraw()
 
     def delete(self, run: str) -> None:
         """Forget the run with this letter or name."""
         with self._lock:
-            self._ledger.delete(self._ledger.find(run))
+            self._session.ledger.delete(self._session.ledger.find(run))
             self._redraw()
 
     def save(self, path: str | Path | None = None, *, run: str | None = None) -> Path:
         """Write a run (default: the newest) as JSON; return where. Without `path`, a new file here."""
-        record = self._ledger.find(run)
+        record = self._session.ledger.find(run)
         assert record.run is not None
         return save_run(record.run, record.name or record.letter, path)
 
     def close(self) -> None:
         """End the worker process and the thread; what was measured stays readable."""
         self._pump.close()
-        self._worker.close()
-        self._ended.set()
-        self._say("closed: make a new Bench to run again")
+        self._session.close()
+        self._refresh()
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         """Return the live panel, and what notebooks without widgets show instead."""
-        self._worker.start()
+        self._session.worker.start()
         self._pump.start()
         view = {"version_major": 2, "version_minor": 0, "model_id": self._panel.widget.model_id}
+        table = peaks_table(self._session.ledger.shown)
         return {
             "application/vnd.jupyter.widget-view+json": view,
             "text/plain": "memlab bench: run this cell to use it",
-            "text/html": table_html(
-                peaks_table(self._ledger.shown), "No run yet: run this cell to use the bench."
-            ),
+            "text/html": table_html(table, "No run yet: run this cell to use the bench."),
         }
 
     # what happens ----------------------------------------------------------------------------
@@ -122,6 +111,55 @@ class Bench:
         """Show one red line, and keep it as `last_error`."""
         self.last_error = sentence
         self._panel.say_error(sentence, details)
+
+    def _begin(self, plan: Plan) -> None:
+        with self._lock:
+            self._session.begin(plan)
+            self.last_error, self._shown_trouble, self._said = None, None, ""
+            self._panel.say_error("")
+            self._panel.say_notes([])
+            self._refresh()
+        self._pump.start()
+
+    @guarded
+    def _tick(self) -> None:
+        with self._lock:
+            if self._run_asked:
+                self._run_asked = False
+                self._begin(self.plan)
+            going = not self._session.ended.is_set()
+            if self._session.take():
+                self._show_news(ended=going and self._session.ended.is_set())
+            self._refresh()
+
+    def _show_news(self, *, ended: bool) -> None:
+        session, newest = self._session, self._session.ledger.newest
+        draw(self._panel, session.ledger, in_full=ended)
+        if newest is not None:
+            self._panel.say_notes(newest.notices)
+        if session.trouble is not None and session.trouble is not self._shown_trouble:
+            self._shown_trouble = session.trouble
+            self.report(session.trouble.sentence, session.trouble.details)
+        if ended and newest is not None:
+            self._panel.shelf.offer(session.ledger.shown, newest.letter)
+
+    def _redraw(self) -> None:
+        draw(self._panel, self._session.ledger, in_full=True)
+        self._panel.shelf.offer(self._session.ledger.shown)
+
+    def _refresh(self) -> None:
+        """Fit state line and buttons to what the worker does."""
+        session, problem = self._session, self._controls.problem
+        going, state = not session.ended.is_set(), session.worker.state
+        record = session.ledger.newest
+        words = state_words(going, state, self._said or session.ending)
+        device = device_words(None if problem else self.plan, record)
+        self._panel.say_state(device, words, progress_words(record))
+        why = "Run waits until the setting marked in red is possible." if problem and not going else ""
+        paused = going and state == "paused"
+        self._panel.allow(run=not (going or problem), pause=going and not paused, resume=paused, why=why)
+
+    # what is pressed ---------------------------------------------------------------------------
 
     def _wire(self) -> None:
         panel, shelf = self._panel, self._panel.shelf
@@ -135,84 +173,6 @@ class Bench:
         shelf.chosen.observe(self._chosen, "value")
         shelf.name.observe(self._named, "value")
 
-    def _begin(self, plan: Plan) -> None:
-        with self._lock:
-            self._worker.run(plan)  # first: it refuses a second run
-            self._ledger.begin(plan)
-            self._failed, self.last_error = None, None
-            self._ended.clear()
-            self._panel.say_error("")
-            self._panel.say_notes([])
-            self._say("")
-        self._pump.start()
-
-    def _result(self) -> Run:
-        if self._failed is not None:
-            raise (PlanError if self._failed.kind == "plan" else BenchError)(self._failed.message)
-        newest = self._ledger.newest
-        if newest is None or newest.run is None:
-            raise BenchError(f"The run gave no result: {self.last_error or 'the bench was closed'}.")
-        return newest.run
-
-    @guarded
-    def _tick(self) -> None:
-        with self._lock:
-            events = self._worker.events()
-            for event in events:
-                self._take(event)
-            if events:
-                draw(self._panel, self._ledger, in_full=self._ended.is_set())
-            self._refresh()
-
-    def _take(self, event: Event) -> None:
-        record = self._ledger.newest
-        assert record is not None
-        record.add(event)
-        match event:
-            case Failed():
-                self._failed = event
-                self.report(event.message, event.details)
-                self._end("failed")
-            case Finished():
-                self._end(end_words(record))
-                self._panel.shelf.offer(self._ledger.shown, record.letter)
-            case _:
-                self._panel.say_notes(record.notices)
-                self._check_loss(record)
-
-    def _check_loss(self, record: Record) -> None:
-        if record.first_bad_step is not None and self.last_error is None:
-            self.report(not_finite_words(record))
-            self._worker.stop()
-
-    def _end(self, words: str) -> None:
-        self._say(words)
-        self._ended.set()
-
-    def _say(self, message: str) -> None:
-        self._message = message
-        self._refresh()
-
-    def _redraw(self) -> None:
-        draw(self._panel, self._ledger, in_full=True)
-        self._panel.shelf.offer(self._ledger.shown)
-
-    def _refresh(self) -> None:
-        """Fit state line and buttons to what the worker does."""
-        busy, state, problem = self._worker.busy, self._worker.state, self._controls.problem
-        if busy:
-            words = "warming up, then running" if state == "starting" else state
-        else:
-            words = self._message or ("ready" if state != "starting" else "warming up")
-        record = self._ledger.newest
-        device = device_words(None if problem else self.plan, record)
-        self._panel.say_state(device, words, progress_words(record))
-        why = "Run waits until the setting marked in red is possible." if problem and not busy else ""
-        paused = state == "paused"
-        self._panel.allow(run=not (busy or problem), pause=busy and not paused, resume=paused, why=why)
-
-    # what is pressed ---------------------------------------------------------------------------
-
     @guarded
     def _settings_changed(self) -> None:
         with self._lock:
@@ -220,24 +180,29 @@ class Bench:
 
     @guarded
     def _run_pressed(self, _button: object) -> None:
-        self._begin(self.plan)
+        with self._lock:
+            if self._run_asked or not self._session.ended.is_set():
+                raise WorkerBusy("A run is going on: press Stop or wait for its end, then press Run.")
+            # Begun by the next tick: JupyterLab's first messages may overtake each other on their way
+            # into a subshell, and a setting that was turned just before counts.
+            self._run_asked = True
+        self._pump.start()
 
     @guarded
     def _pause_pressed(self, _button: object) -> None:
-        if self._worker.state == "paused":
-            self._worker.resume()
-        else:
-            self._worker.pause()
-        self._refresh()
+        worker = self._session.worker
+        worker.resume() if worker.state == "paused" else worker.pause()
+        with self._lock:
+            self._refresh()
 
     @guarded
     def _stop_pressed(self, _button: object) -> None:
-        self._worker.stop()
+        self._session.worker.stop()
 
     @guarded
     def _pin_pressed(self, _button: object) -> None:
         with self._lock:
-            record = self._ledger.find(self._panel.shelf.chosen.value)
+            record = self._session.ledger.find(self._panel.shelf.chosen.value)
             record.pinned = not record.pinned
             self._redraw()
 
@@ -247,17 +212,19 @@ class Bench:
 
     @guarded
     def _save_pressed(self, _button: object) -> None:
-        self._say(f"saved {self.save(run=self._panel.shelf.chosen.value)}")
+        self._said = f"saved {self.save(run=self._panel.shelf.chosen.value)}"
+        with self._lock:
+            self._refresh()
 
     @guarded
     def _chosen(self, _change: object) -> None:
         with self._lock:
-            self._panel.shelf.offer(self._ledger.shown)
+            self._panel.shelf.offer(self._session.ledger.shown)
 
     @guarded
     def _named(self, change: dict[str, Any]) -> None:
         with self._lock:
             letter = self._panel.shelf.chosen.value
-            if letter and self._ledger.find(letter).name != change["new"]:
-                self._ledger.find(letter).name = change["new"].strip()
+            if letter and self._session.ledger.find(letter).name != change["new"]:
+                self._session.ledger.find(letter).name = change["new"].strip()
                 self._redraw()

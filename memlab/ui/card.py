@@ -57,13 +57,13 @@ class Card:
         """Tell whether the chart may be drawn again while a run goes on."""
         return time.monotonic() - self._drawn >= self.chart.interval * 0.9
 
-    def draw(self, figure: Figure) -> None:
-        """Show `figure`."""
+    def draw(self, figure: Figure, *, settled: bool = True) -> None:
+        """Show `figure`; unless `settled`, more will follow soon, and an open table may wait."""
         self.chart.draw(figure)
         self._drawn = time.monotonic()
         _set(self.title, title_html(figure.title, figure.note))
         _set(self.legend, legend_html(figure) if figure.legend else "")
-        if not self.toggle.value or self._drawn - self._told >= TABLE_SECONDS:
+        if settled or self._drawn - self._told >= TABLE_SECONDS:
             self._show_table()
 
     def _show_table(self, _change: object = None) -> None:

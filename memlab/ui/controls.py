@@ -21,6 +21,8 @@ CHECKPOINTING = (
     ("selective", "selective"),
 )
 OPTIMIZERS = (("SGD", "sgd"), ("AdamW", "adamw"))
+OF_THE_MODEL = ("data", "norm", "sequence_length")
+"""What one model allows and another may not."""
 SEQUENCE_LENGTHS = (32, 64, 128, 256, 512)
 
 
@@ -42,9 +44,12 @@ class Controls:
         for field in self.fields.values():
             field.widget.observe(self._changed, "value")
 
-    def plan(self) -> Plan:
-        """Return the plan that is set; raise PlanError where it is impossible."""
-        return Plan(**{**self._given, **self._values()})
+    def plan(self, **instead: Any) -> Plan:
+        """Return the plan that is set, with `instead` in its place; raise PlanError where impossible."""
+        values = {**self._given, **self._values()}
+        if instead.get("model", values["model"]) != values["model"]:
+            values = {name: value for name, value in values.items() if name not in OF_THE_MODEL}
+        return Plan(**{**values, **instead})
 
     def watch(self, watcher: Callable[[], None]) -> None:
         """Call `watcher` after each change of a setting."""
@@ -125,7 +130,7 @@ def _build(plan: Plan) -> list[Field]:
     path = plan.data.removeprefix(FILE) if plan.data.startswith(FILE) else ""
     checkpointing = _with(CHECKPOINTING, plan.activation_checkpointing)
     return [
-        fields.choice("model", "model", plan.model, [(_model_label(name), name) for name in MODELS]),
+        fields.choice("model", "model", plan.model, _models(plan.model)),
         fields.choice(
             "data",
             "data",
@@ -175,6 +180,11 @@ def _with(options: Sequence[tuple[str, str]], value: str) -> list[tuple[str, str
 def _lengths(card: ModelCard, given: int | None) -> list[tuple[str, int]]:
     lengths = {*SEQUENCE_LENGTHS, card.sequence_length, given} - {None}
     return [(f"{length} bytes", length) for length in sorted(lengths)]
+
+
+def _models(chosen: str) -> list[tuple[str, str]]:
+    """Offer the small models, which any machine can train, and the one that the plan names."""
+    return [(_model_label(name), name) for name, card in MODELS.items() if card.small or name == chosen]
 
 
 def _model_label(name: str) -> str:

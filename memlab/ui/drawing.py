@@ -20,4 +20,4 @@ def draw(panel: Panel, ledger: Ledger, *, in_full: bool) -> None:
     panel.show_loss_scale(any(record.loss_scales for record in drawn))
     for card, figure in figures:
         if in_full or card.due():
-            card.draw(figure())
+            card.draw(figure(), settled=in_full)

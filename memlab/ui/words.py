@@ -49,3 +49,10 @@ def not_finite_words(record: Record) -> str:
         f"The loss is {record.losses[step]} from optimizer step {step + 1} on, so the run was stopped; "
         f"lower learning_rate={record.plan.learning_rate:.2g}."
     )
+
+
+def state_words(going: bool, state: str, ending: str) -> str:
+    """Say what the bench does; `state` is the worker's."""
+    if going:
+        return {"starting": "warming up, then running", "paused": "paused"}.get(state, "running")
+    return ending or ("warming up" if state == "starting" else "ready")

@@ -128,12 +128,18 @@ class Notebook:
     complaints: list[str] = field(default_factory=list)
     """Errors in the console."""
 
-    def run_all(self, seconds: float = 60) -> None:
+    def run_all(self, seconds: float = 90) -> None:
         """Run every cell and wait until the kernel has nothing to do."""
-        self.page.get_by_role("menuitem", name="Run", exact=True).click()
-        self.page.get_by_role("menuitem", name="Run All Cells").first.click()
+        self.wait(self._begun, seconds)
         self.page.wait_for_selector(".memlab-bench .memlab-run", timeout=seconds * 1000)
         self.wait(lambda: self.page.locator(".jp-InputPrompt", has_text="[*]").count() == 0, seconds)
+
+    def _begun(self) -> bool:
+        """Ask for all cells; JupyterLab forgets it where its kernel was not quite there yet."""
+        self.page.get_by_role("menuitem", name="Run", exact=True).click()
+        self.page.get_by_role("menuitem", name="Run All Cells").first.click()
+        self.page.wait_for_timeout(1500)
+        return any(text.strip("[] :") for text in self.page.locator(".jp-InputPrompt").all_inner_texts())
 
     def wait(self, holds: Callable[[], Any], seconds: float = 30) -> None:
         """Wait until `holds` is true."""
@@ -153,6 +159,18 @@ class Notebook:
     def press(self, name: str) -> None:
         """Press a button of the bench."""
         self.page.locator(".memlab-bench").get_by_role("button", name=name, exact=True).click()
+
+    def close_sidebar(self) -> None:
+        """Give the notebook the whole window, where the list of files is open."""
+        tab = self.page.locator(".jp-SideBar.jp-mod-left .lm-TabBar-tab.lm-mod-current")
+        if tab.count():
+            tab.click()
+
+    def picture(self, path: Path) -> None:
+        """Save what the browser shows, the bench at the top."""
+        self.page.evaluate("document.querySelector('.memlab-bench').scrollIntoView()")
+        self.page.wait_for_timeout(500)
+        self.page.screenshot(path=path)
 
     def points(self, chart: str, trace: int = 0) -> int:
         """Return how many points a trace of a chart has, as the browser holds it."""

@@ -1,0 +1,89 @@
+"""Each back end draws the same figures; the browser's gets one message a drawing."""
+
+import numpy as np
+import pytest
+from hand_made import memory_event, record
+
+from memlab.ui.charts import chart, choose_backend
+from memlab.ui.memory_figure import memory_figure
+from memlab.ui.plotly_widget import PlotlyView, plotly_library
+from memlab.ui.run_figures import loss_figure, loss_scale_figure, run_peaks_figure, step_peaks_figure
+from memlab.ui.spec import Figure
+
+FIGURES = (
+    memory_figure(None),
+    memory_figure(memory_event(reserved=2**26)),
+    loss_figure([record("B"), record("A")]),
+    run_peaks_figure([record("A"), record("B")]),
+    step_peaks_figure([record("A", steps=1)]),
+    loss_scale_figure([record("A", loss_scale=1024.0)]),
+)
+
+
+def test_the_browser_gets_what_the_figure_says() -> None:
+    drawn = chart("plotly", 200)
+
+    drawn.draw(FIGURES[1])
+
+    assert [trace["name"] for trace in drawn.view.traces] == [series.name for series in FIGURES[1].series]
+    for trace, series in zip(drawn.view.traces, FIGURES[1].series, strict=True):
+        np.testing.assert_array_equal(np.frombuffer(trace["y"], "<f8"), series.y)
+    assert drawn.view.look["yaxis"]["title"]["text"] == "MiB"
+    assert len(drawn.view.look["shapes"]) == 2
+
+
+def test_a_drawing_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = chart("plotly", 200)
+    sent: list[dict] = []
+    monkeypatch.setattr(drawn.view, "send_state", lambda key=None: sent.append({*(key or ())}))
+    monkeypatch.setattr(PlotlyView, "comm", property(lambda self: _OpenComm()))
+
+    drawn.draw(FIGURES[2])
+
+    assert sent == [{"traces", "look"}]
+
+
+class _OpenComm:
+    """What ipywidgets asks of a connection before it sends."""
+
+    kernel = comm_id = "here"
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.title)
+def test_the_picture_back_end_draws_every_figure(figure: Figure) -> None:
+    drawn = chart("image", 200)
+
+    drawn.draw(figure)
+
+    assert bytes(drawn.widget.value[:4]) == b"\x89PNG"
+    assert drawn.figure is figure
+
+
+def test_pictures_differ_when_the_data_do() -> None:
+    drawn = chart("image", 200)
+    drawn.draw(loss_figure([record("A", steps=2)]))
+    before = drawn.widget.value
+
+    drawn.draw(loss_figure([record("A", steps=3)]))
+
+    assert drawn.widget.value != before
+
+
+def test_the_library_is_plotly_of_this_environment_and_loaded_once() -> None:
+    assert plotly_library() is plotly_library()
+    assert "plotly.js" in plotly_library().source[:200]
+
+
+def test_the_environment_overrides_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMLAB_CHARTS", "image")
+    assert choose_backend() == "image"
+
+    monkeypatch.setenv("MEMLAB_CHARTS", "png")
+    with pytest.raises(ValueError, match="MEMLAB_CHARTS='png' must be one of plotly, image, none."):
+        choose_backend()
+
+
+def test_without_a_kernel_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MEMLAB_CHARTS")
+
+    assert choose_backend() == "none"

@@ -14,7 +14,6 @@ from memlab.memory.ledger import (
     PARAMETERS,
     TEMPORARIES,
     Ledger,
-    Storage,
 )
 
 
@@ -49,21 +48,33 @@ class Categories:
 
     def gradient_made(self, weight: Tensor) -> None:
         """Autograd stored a gradient."""
-        self._ledger.label(_gradients([weight]), GRADIENTS, only=TEMPORARIES)
+        gradient = weight.grad
+        if gradient is None:
+            return
+        if gradient.layout is not torch.strided:
+            self._ledger.label([gradient], GRADIENTS, only=TEMPORARIES)
+            return
+        entry = self._ledger.find(gradient)
+        if entry is None:
+            self._ledger.add(gradient, GRADIENTS)
+        elif entry.category == TEMPORARIES:
+            entry.category = GRADIENTS
 
     def forward_ended(self, first: int) -> None:
         """What forward made from birth number `first` on and is alive is kept for backward."""
+        self.recomputation_ended(first)
         for storage in self._ledger.born[first:]:
-            if storage.category == TEMPORARIES and storage() is not None:
-                storage.category = ACTIVATIONS
-            elif storage.category == INPUTS and storage() is None:
+            if storage.category == INPUTS and storage() is None:
                 storage.category = TEMPORARIES
 
     def recomputation_ended(self, first: int) -> None:
         """What a recomputation made from birth number `first` on and is alive is kept for backward."""
-        for storage in self._ledger.born[first:]:
-            if storage.category == TEMPORARIES and storage() is not None:
-                storage.category = ACTIVATIONS
+        born = self._ledger.born
+        if first < len(born):
+            number = born[first].number
+            for storage in self._ledger.live.values():
+                if storage.category == TEMPORARIES and storage.number >= number:
+                    storage.category = ACTIVATIONS
 
     def backward_ended(self) -> None:
         """Gradients that no hook showed: those of master copies."""
@@ -72,13 +83,9 @@ class Categories:
 
     def step_ended(self) -> None:
         """What the optimizer made and keeps is its state."""
-        if any(_is_unlabelled(storage) for storage in self._ledger.born):
+        if any(storage.category == TEMPORARIES for storage in self._ledger.live.values()):
             for optimizer in self._optimizers:
                 self._ledger.label(_state(optimizer), OPTIMIZER_STATE, only=TEMPORARIES)
-
-
-def _is_unlabelled(storage: Storage) -> bool:
-    return storage.category == TEMPORARIES and storage() is not None
 
 
 def _gradients(weights: Iterable[Tensor]) -> list[Tensor]:

@@ -106,3 +106,24 @@ def watch_optimizers(
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextmanager
+def watch_resizes(resized: Callable[[torch.UntypedStorage], None]) -> Iterator[None]:
+    """Call `resized(storage)` after each `UntypedStorage.resize_`, which no operation shows (FSDP does it)."""
+    original = torch.UntypedStorage.resize_
+
+    def resize_(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+        result = original(storage, size)
+        resized(storage)
+        return result
+
+    inherited = "resize_" not in vars(torch.UntypedStorage)
+    torch.UntypedStorage.resize_ = resize_
+    try:
+        yield
+    finally:
+        if inherited:
+            del torch.UntypedStorage.resize_
+        else:
+            torch.UntypedStorage.resize_ = original

@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ PARAMETERS, BUFFERS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, COPIES, INPUTS, CO
 SETUP, FORWARD, BACKWARD, OPTIMIZER = range(len(PHASES))
 
 
+_HERE = {"cpu": "is_cpu", "cuda": "is_cuda", "xpu": "is_xpu", "mps": "is_mps", "meta": "is_meta"}
+
+
 class Storage(weakref.ref):
     """A weak reference to a live storage, with what the book says of it."""
 
@@ -27,7 +31,8 @@ class Ledger:
     """Records births and deaths of storages of one kind of device; `close_step` turns them into a Trace."""
 
     def __init__(self, device_type: str) -> None:
-        self.device_type = device_type
+        # One attribute of a tensor: `tensor.device.type` takes ten times as long.
+        self.is_here = attrgetter(_HERE.get(device_type, "is_privateuseone"))
         self.live: dict[int, Storage] = {}
         self.born: list[Storage] = []
         """Storages born in this step, dead or alive."""
@@ -67,23 +72,27 @@ class Ledger:
         self.born, self._old = [], []
         self._log.clear()
 
-    def add(self, tensor: Tensor, category: int) -> Storage | None:
-        """Enter `tensor`'s storage unless it is known, empty or elsewhere; return what was entered."""
+    def add(self, tensor: Tensor, category: int) -> None:
+        """Enter `tensor`'s storage unless it is known, empty or elsewhere."""
         untyped = tensor.untyped_storage()
         key = id(untyped)  # torch keeps one Python object for the life of a storage
-        if key in self.live:
-            return None
+        if key not in self.live:
+            self.enter(tensor, untyped, category)
+
+    def enter(self, tensor: Tensor, untyped: torch.UntypedStorage, category: int) -> None:
+        """Enter a storage that is not known, unless it is empty or elsewhere."""
         size = untyped.nbytes()
-        if not size or tensor.device.type != self.device_type:
-            return None
+        if not size or not self.is_here(tensor):
+            return
         entry = Storage(untyped, self._forget)
-        entry.key, entry.size, entry.category = key, size, category
+        entry.key = key = id(untyped)
+        entry.size = size
+        entry.category = category
         entry.number = number = self._next_number
         self._next_number = number + 1
         self.live[key] = entry
         self.born.append(entry)
         self._log.append(number)
-        return entry
 
     def find(self, tensor: Tensor) -> Storage | None:
         """Return the entry of `tensor`'s storage."""
@@ -103,15 +112,14 @@ class Ledger:
         entry = self.find(tensor)
         if entry is None:
             self.add(tensor, TEMPORARIES)
-        elif tensor.untyped_storage().nbytes() != entry.size:
-            self._renew(entry, tensor.untyped_storage())
+        else:
+            self.resized_storage(tensor.untyped_storage())
 
-    def check_sizes(self) -> None:
-        """Find storages that were resized behind the operations' back (`UntypedStorage.resize_`)."""
-        for entry in list(self.live.values()):
-            untyped = entry()
-            if untyped is not None and untyped.nbytes() != entry.size:
-                self._renew(entry, untyped)
+    def resized_storage(self, untyped: torch.UntypedStorage) -> None:
+        """Enter that `untyped` has a new size."""
+        entry = self.live.get(id(untyped))
+        if entry is not None and untyped.nbytes() != entry.size:
+            self._renew(entry, untyped)
 
     def _renew(self, entry: Storage, untyped: torch.UntypedStorage) -> None:
         """A resized storage is a death and a birth."""
@@ -157,7 +165,7 @@ class Ledger:
         return trace
 
     def _begin_step(self) -> None:
-        self._old = sorted(self.live.values(), key=lambda entry: entry.number)
+        self._old = list(self.live.values())  # in the order of their numbers, as they were entered
         self.born = []
         self._log.clear()  # in place: the callback of dying storages holds it
         self._marks = [[0, *self._marks[-1][1:]]]

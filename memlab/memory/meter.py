@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from memlab.memory.categories import Categories
 from memlab.memory.cuda import allocator_for
-from memlab.memory.hooks import ModuleNames, watch_gradients, watch_modules, watch_optimizers
+from memlab.memory.hooks import ModuleNames, watch_gradients, watch_modules, watch_optimizers, watch_resizes
 from memlab.memory.ledger import FORWARD, Ledger
 from memlab.memory.peaks import Peaks
 from memlab.memory.phases import Phases
@@ -123,6 +123,7 @@ class Meter:
             self._begin()
         self._setting_up.enter_context(watch_modules(self._enter_module, self._leave_module))
         self._setting_up.enter_context(watch_optimizers(self._before_step, self._phases.optimizer_ended))
+        self._setting_up.enter_context(watch_resizes(self._ledger.resized_storage))
         if model is not None:
             self._watch_model(model)
         if optimizer is not None:

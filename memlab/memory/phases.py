@@ -27,7 +27,6 @@ class Phases:
 
     def go(self, phase: int, micro_step: int | None = None) -> None:
         """From here on the program is in `phase`; `micro_step` None: as before."""
-        self._ledger.check_sizes()
         if phase == BACKWARD:
             self._categories.forward_ended(self._first_of_micro_step)
         elif phase == FORWARD:

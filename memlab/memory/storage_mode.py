@@ -60,7 +60,7 @@ class StorageMode(TorchDispatchMode):
         kind = self._kinds.get(func)
         if kind is None:
             kind = self._kinds[func] = _kind(func)
-        if kind < LIFT or kind == RESIZE:
+        if kind < LIFT and not backward:  # in backward nothing turns up that was not seen before
             self._adopt(args)
             if kwargs:
                 self._adopt(kwargs.values())
@@ -68,14 +68,12 @@ class StorageMode(TorchDispatchMode):
         if kind == ALIAS:
             return out
         if kind == FRESH or kind == LIFT:
-            if type(out) is Tensor:
+            if isinstance(out, Tensor):
                 self._enter(out, args)
             elif type(out) is tuple or type(out) is list:
                 for item in out:
                     if isinstance(item, Tensor):
                         self._enter(item, args)
-            elif isinstance(out, Tensor):
-                self._enter(out, args)
         elif kind == CAST:
             self._enter_cast(out, args)
         else:
@@ -89,34 +87,32 @@ class StorageMode(TorchDispatchMode):
         live = self._live
         for arg in args:
             if isinstance(arg, Tensor):
-                if arg.layout is torch.strided and id(arg.untyped_storage()) not in live:
-                    self._enter_found(arg)
+                try:
+                    if id(arg.untyped_storage()) not in live:
+                        self._enter_found(arg)
+                except NotImplementedError:  # sparse: its parts have storages
+                    self._adopt(list(plain([arg])))
             elif type(arg) is list:
-                for item in arg:
-                    if (
-                        isinstance(item, Tensor)
-                        and item.layout is torch.strided
-                        and id(item.untyped_storage()) not in live
-                    ):
-                        self._enter_found(item)
+                self._adopt(arg)
 
     def _enter_found(self, tensor: Tensor) -> None:
-        if tensor.device.type == self.ledger.device_type:
+        if self.ledger.is_here(tensor):
             self._begins()
             is_weight = isinstance(tensor, torch.nn.Parameter)
             found = INPUTS if self.in_forward else TEMPORARIES
             self.ledger.add(tensor, PARAMETERS if is_weight else found)
 
     def _enter(self, out: Tensor, args: Any) -> None:
-        if out.layout is not torch.strided:
-            for tensor in plain([out]):
-                self._enter(tensor, args)
+        try:
+            untyped = out.untyped_storage()
+        except NotImplementedError:
+            for part in plain([out]):
+                self._enter(part, args)
             return
-        if id(out.untyped_storage()) in self._live:
-            return
-        self._begins()
-        is_input = self.in_forward and not self.inside_module and not _tracked(args)
-        self.ledger.add(out, INPUTS if is_input else TEMPORARIES)
+        if id(untyped) not in self._live:
+            self._begins()
+            is_input = self.in_forward and not self.inside_module and not _tracked(args)
+            self.ledger.enter(out, untyped, INPUTS if is_input else TEMPORARIES)
 
     def _enter_cast(self, out: Tensor, args: Any) -> None:
         """Autocast casts a weight by a copy of its type; a batch moves to the device by one."""

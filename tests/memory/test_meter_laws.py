@@ -103,7 +103,7 @@ def test_a_resized_storage_is_counted_by_its_new_size(way) -> None:
         match way:
             case "resize_":
                 x.resize_(1000)
-            case "storage":  # no operation shows this; it is found when the phase ends
+            case "storage":  # no operation shows this
                 x.untyped_storage().resize_(4000)
             case "set_":
                 x.set_(torch.ones(1000))
@@ -175,6 +175,7 @@ def test_the_world_is_left_as_it_was_also_after_an_exception() -> None:
     assert _get_current_dispatch_mode() is None
     assert (len(modules._global_forward_hooks), len(modules._global_forward_pre_hooks)) == before
     assert not optimizers._global_optimizer_pre_hooks and not optimizers._global_optimizer_post_hooks
+    assert "resize_" not in vars(torch.UntypedStorage)
     assert not any(weight._post_accumulate_grad_hooks for weight in model.parameters())
 
 

@@ -27,7 +27,7 @@ class Plan:
     model: str = "gpt-tiny"
     """A name from `memlab.catalog.MODELS`, or "custom" for a Workload of your own."""
     data: str | None = None
-    """"text", "ragged-text", "digits", "file:PATH" or "custom"; None: the model's first choice."""
+    """"text", "ragged-text", "text-pairs", "digits", "file:PATH" or "custom"; None: the model's first choice."""
     micro_batch_size: int = 8
     """Samples that one rank pushes through the model at once."""
     gradient_accumulation_steps: int = 1
@@ -35,7 +35,7 @@ class Plan:
     world_size: int = 1
     """Ranks (processes) that train together."""
     sequence_length: int | None = None
-    """Tokens per sample (gpt only); None: the model's own."""
+    """Tokens per sample (text only); None: the model's own."""
     precision: Precision = "fp32"
     """"fp32"; "bf16-mixed" and "fp16-mixed": autocast over FP32 weights; "bf16-true": BF16 weights."""
     master_weights: bool = False

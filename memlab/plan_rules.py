@@ -145,8 +145,16 @@ def _model_and_data(plan: "Plan") -> Iterator[str]:
         yield f"norm={plan.norm!r} does not go with model={plan.model!r}; choose one of {_listed(card.norms)}."
     if card.sequence_length is None and plan.sequence_length is not None:
         yield f"sequence_length={plan.sequence_length} does not go with model={plan.model!r}, which reads no text; leave it out."
-    if card.family != "gpt" and plan.lora_rank:
-        yield f"lora_rank={plan.lora_rank} needs attention or MLP matrices of a gpt; model={plan.model!r} has none: set it to 0."
+    if card.context is not None and (plan.sequence_length or 0) > card.context:
+        yield (
+            f"sequence_length={plan.sequence_length} is longer than model={plan.model!r} has positions for: "
+            f"choose {card.context} or less."
+        )
+    if plan.lora_rank and not card.takes_adapters:
+        yield (
+            f"lora_rank={plan.lora_rank} needs attention or MLP matrices of a transformer; "
+            f"model={plan.model!r} has none: set it to 0."
+        )
 
 
 def _data(plan: "Plan", card: ModelCard) -> Iterator[str]:

@@ -9,7 +9,18 @@ from torch.nn import functional
 
 from memlab import models, optimizers
 from memlab.catalog import MODELS
-from memlab.data import Batch, Digits, Paragraphs, Samples, TextWindows, manual, read_text
+from memlab.data import (
+    Batch,
+    Digits,
+    EnlargedDigits,
+    Paragraphs,
+    Samples,
+    TextPairs,
+    TextWindows,
+    manual,
+    read_text,
+)
+from memlab.data.digits import SIDE
 from memlab.data.samples import IGNORED
 from memlab.plan import Plan, PlanError
 
@@ -115,9 +126,22 @@ class TextWorkload(_CatalogWorkload):
 
 
 class DigitsWorkload(_CatalogWorkload):
-    """Recognise digits. Batches are images, uint8 (batch, 1, 8, 8), and labels, int64 (batch,)."""
+    """Recognise digits. Batches are images and labels, int64 (batch,).
+
+    Images are uint8 (batch, 1, 8, 8), for the models made for them; float32 (batch, 3, 224, 224) for
+    those made for photographs, whose further classes stay unused.
+    """
 
     name = "digits"
+
+
+class PairsWorkload(_CatalogWorkload):
+    """Say whether two pieces of text belong together, as BERT was trained to.
+
+    Batches are tokens and segments, int64 (batch, seq) each, and labels, int64 (batch,).
+    """
+
+    name = "text-pairs"
 
 
 def workload_for(plan: Plan) -> Workload:
@@ -130,11 +154,14 @@ def workload_for(plan: Plan) -> Workload:
     assert plan.data is not None  # Plan fills it from the model
     match plan.data.partition(":")[0]:
         case "digits":
-            return DigitsWorkload(Digits())
+            size = MODELS[plan.model].image_size
+            return DigitsWorkload(Digits() if size == SIDE else EnlargedDigits(size))
         case "text":
             return TextWorkload(TextWindows(manual(), _length(plan)))
         case "ragged-text":
             return TextWorkload(Paragraphs(manual(), _length(plan)))
+        case "text-pairs":
+            return PairsWorkload(TextPairs(manual(), _length(plan)))
         case "file":
             return TextWorkload(TextWindows(read_text(plan.data.partition(":")[2]), _length(plan)))
         case data:

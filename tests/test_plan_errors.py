@@ -6,6 +6,10 @@ import pytest
 
 from memlab.plan import Plan, PlanError
 
+MODEL_NAMES = (
+    "'mlp', 'convnet', 'gpt-tiny', 'gpt-small', 'gpt2', 'gpt2-medium', 'gpt2-large', 'gpt2-xl', 'bert-base', "
+    "'vit-b/16', 'resnet50', 'llama-7b', 'llama-3-8b', 'llama-2-13b', 'llama-2-70b', 'mistral-7b'"
+)
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     (dict(micro_batch_size=0), "micro_batch_size=0 must be at least 1."),
     (dict(micro_batch_size=2.0), "micro_batch_size=2.0 must be a whole number, 1 or more."),
@@ -57,15 +61,15 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     (dict(clip_norm=float("inf")), "clip_norm=inf must be a number above 0, or None for no clipping."),
     (
         dict(model="gpt-huge"),
-        "model='gpt-huge' is not known; choose one of 'mlp', 'convnet', 'gpt-tiny', 'gpt-small', 'custom'.",
+        f"model='gpt-huge' is not known; choose one of {MODEL_NAMES}, 'custom'.",
     ),
     (
         dict(model=None),
-        "model=None is not known; choose one of 'mlp', 'convnet', 'gpt-tiny', 'gpt-small', 'custom'.",
+        f"model=None is not known; choose one of {MODEL_NAMES}, 'custom'.",
     ),
     (
         dict(model=["gpt-tiny"]),
-        "model=['gpt-tiny'] is not known; choose one of 'mlp', 'convnet', 'gpt-tiny', 'gpt-small', 'custom'.",
+        f"model=['gpt-tiny'] is not known; choose one of {MODEL_NAMES}, 'custom'.",
     ),
     (
         dict(model="custom", data="text"),
@@ -99,7 +103,27 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ),
     (
         dict(model="convnet", lora_rank=4),
-        "lora_rank=4 needs attention or MLP matrices of a gpt; model='convnet' has none: set it to 0.",
+        "lora_rank=4 needs attention or MLP matrices of a transformer; model='convnet' has none: set it to 0.",
+    ),
+    (
+        dict(model="resnet50", lora_rank=4),
+        "lora_rank=4 needs attention or MLP matrices of a transformer; model='resnet50' has none: set it to 0.",
+    ),
+    (
+        dict(model="gpt2-xl", sequence_length=1025),
+        "sequence_length=1025 is longer than model='gpt2-xl' has positions for: choose 1024 or less.",
+    ),
+    (
+        dict(model="bert-base", sequence_length=1024),
+        "sequence_length=1024 is longer than model='bert-base' has positions for: choose 512 or less.",
+    ),
+    (
+        dict(model="bert-base", data="text"),
+        "data='text' does not go with model='bert-base'; choose one of 'text-pairs'.",
+    ),
+    (
+        dict(model="llama-7b", norm="layer"),
+        "norm='layer' does not go with model='llama-7b'; choose one of 'rms'.",
     ),
     (
         dict(activation_checkpointing="every-1"),

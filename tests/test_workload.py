@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from memlab.catalog import MODELS
 from memlab.plan import Plan, PlanError
 from memlab.workload import Workload, prepare_model, workload_for
 
@@ -182,7 +183,7 @@ def test_a_custom_model_without_a_workload_says_so() -> None:
 
     assert str(caught.value) == (
         "model='custom' needs a Workload of yours: pass it as the second argument, as in train(plan, workload), "
-        "or choose one of our models: 'mlp', 'convnet', 'gpt-tiny', 'gpt-small'."
+        f"or choose one of our models: {', '.join(map(repr, MODELS))}."
     )
 
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from memlab.data.samples import Batch
 
-PIXELS = 64
+SIDE = 8
+PIXELS = SIDE * SIDE
 PIXEL_RANGE = 16
 """Pixels are whole numbers from 0 to this."""
 CLASSES = 10
@@ -29,6 +30,28 @@ class Digits:
         """Return images and labels of the samples `indices`."""
         rows = np.asarray(indices, np.int64)
         return torch.from_numpy(self._images[rows]), torch.from_numpy(self._labels[rows])
+
+
+class EnlargedDigits:
+    """The digits as a photograph's tensor: images float32 (batch, 3, size, size) from 0 to 1, labels as before.
+
+    Each pixel becomes a square, and its grey all three colours. Made on the host, as the images of a
+    real data set are; `size` is a multiple of 8.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._digits = Digits()
+        self._square = size // SIDE
+
+    def __len__(self) -> int:
+        return len(self._digits)
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        """Return images and labels of the samples `indices`."""
+        small, labels = self._digits.batch(indices)
+        grey = small.numpy().astype(np.float32) / PIXEL_RANGE  # (batch, 1, 8, 8)
+        large = grey.repeat(self._square, axis=2).repeat(self._square, axis=3)
+        return torch.from_numpy(large.repeat(3, axis=1)), labels
 
 
 @cache

@@ -36,9 +36,13 @@ class TextWindows:
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Return tokens and next tokens of the windows `indices`."""
-        rows = self._windows[np.asarray(indices, np.int64)].astype(np.int64)
+        rows = self.rows(np.asarray(indices, np.int64))
         # Copies: each is a tensor of its own, as it will be on a GPU.
         return torch.from_numpy(rows[:, :-1].copy()), torch.from_numpy(rows[:, 1:].copy())
+
+    def rows(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the windows `indices`, each with the token after it: (batch, seq + 1)."""
+        return self._windows[indices].astype(np.int64)
 
 
 class Paragraphs:

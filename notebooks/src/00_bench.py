@@ -78,6 +78,5 @@ for name in ("parameters", "optimizer_state", "gradients", "activations"):
 # %% [markdown]
 # Only the activations shrink. Weights, gradients and optimizer state do not care how large a
 # micro-batch is. That is the whole trick of gradient accumulation, and its limit.
-
-# %%
-bench.close()
+#
+# The bench above is still yours: scroll up and press Run.

@@ -7,6 +7,8 @@ if TYPE_CHECKING:
     from memlab.engine.measure import measure
     from memlab.memory.meter import Meter
     from memlab.plan import Plan, PlanError
+    from memlab.predicting.recording import record
+    from memlab.predicting.replaying import replay
     from memlab.run import Run
     from memlab.trace import Breakdown, Trace
     from memlab.training.loop import train
@@ -27,6 +29,8 @@ _PLACES = {
     "train": "memlab.training.loop",
     "Meter": "memlab.memory.meter",
     "measure": "memlab.engine.measure",
+    "record": "memlab.predicting.recording",
+    "replay": "memlab.predicting.replaying",
     "compare": "memlab.ui.comparison",
     "Bench": "memlab.ui.bench",
 }

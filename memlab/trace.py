@@ -99,6 +99,8 @@ class Trace:
     module: NDArray[np.int32]
     """Index into `module_names`; 0 is unknown."""
     module_names: tuple[str, ...] = ("",)
+    held: tuple[tuple[int, int], ...] = ()
+    """Number and bytes of each storage alive before the first change, in order of placement."""
 
     def __len__(self) -> int:
         return len(self.delta_bytes)
@@ -106,7 +108,7 @@ class Trace:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Trace):
             return NotImplemented
-        mine, theirs = (self.start, self.module_names), (other.start, other.module_names)
+        mine, theirs = ((it.start, it.module_names, it.held) for it in (self, other))
         return mine == theirs and all(
             np.array_equal(getattr(self, name), getattr(other, name)) for name in ARRAYS
         )
@@ -174,7 +176,18 @@ class Trace:
 
     def _slice(self, first: int, last: int) -> "Trace":
         start = self.at(first - 1).sizes if first else self.start
-        return Trace(start, *(getattr(self, name)[first:last] for name in ARRAYS), self.module_names)
+        arrays = (getattr(self, name)[first:last] for name in ARRAYS)
+        return Trace(start, *arrays, self.module_names, self._held_before(first))
+
+    def _held_before(self, change: int) -> tuple[tuple[int, int], ...]:
+        held = dict(self.held)
+        numbers, deltas = self.allocation[:change].tolist(), self.delta_bytes[:change].tolist()
+        for number, delta in zip(numbers, deltas, strict=True):
+            if delta > 0:
+                held[number] = delta
+            else:
+                held.pop(number, None)
+        return tuple(held.items())
 
     @classmethod
     def join(cls, parts: list["Trace"]) -> "Trace":
@@ -189,18 +202,21 @@ class Trace:
         for before, part in zip(parts, parts[1:]):  # noqa: B905
             joined += [_bridge(before, part), part]
         arrays = (np.concatenate([getattr(part, name) for part in joined]) for name in ARRAYS)
-        return cls(parts[0].start, *arrays, max((part.module_names for part in parts), key=len))
+        names = max((part.module_names for part in parts), key=len)
+        return cls(parts[0].start, *arrays, names, parts[0].held)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the trace for JSON; each array as base64 of its zlib-packed little-endian bytes."""
         arrays = {name: _pack(getattr(self, name)) for name in ARRAYS}
-        return {"start": list(self.start), "module_names": list(self.module_names), **arrays}
+        held = [list(pair) for pair in self.held]
+        return {"start": list(self.start), "module_names": list(self.module_names), "held": held, **arrays}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Read what `to_dict` wrote."""
         arrays = (_unpack(values[name], kind) for name, kind in ARRAYS.items())
-        return cls(tuple(values["start"]), *arrays, tuple(values["module_names"]))
+        held = tuple((number, size) for number, size in values.get("held", ()))
+        return cls(tuple(values["start"]), *arrays, tuple(values["module_names"]), held)
 
 
 ARRAYS: dict[str, np.dtype] = {
@@ -212,7 +228,7 @@ ARRAYS: dict[str, np.dtype] = {
     "step": np.dtype("<i4"),
     "module": np.dtype("<i4"),
 }
-assert tuple(ARRAYS) == tuple(field.name for field in fields(Trace))[1:-1]
+assert tuple(ARRAYS) == tuple(field.name for field in fields(Trace))[1:-2]
 
 
 def _bridge(before: Trace, after: Trace) -> Trace:

@@ -14,6 +14,7 @@ LAYERS = (
     {"device", "optimizers", "models", "data"},
     {"workload"},
     {"training", "memory"},
+    {"predicting"},
     {"engine"},
     {"course", "cli"},
     {"ui", "__main__"},

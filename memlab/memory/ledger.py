@@ -32,12 +32,13 @@ class Ledger:
 
     def __init__(self, device_type: str) -> None:
         # One attribute of a tensor: `tensor.device.type` takes ten times as long.
-        self.is_here = attrgetter(_HERE.get(device_type, "is_privateuseone"))
+        self.is_here = attrgetter(_HERE.get(device_type, f"is_{device_type}"))
         self.live: dict[int, Storage] = {}
         self.born: list[Storage] = []
         """Storages born in this step, dead or alive."""
         self._old: list[Storage] = []  # alive when this step began
         self._start = np.zeros(len(CATEGORIES), np.int64)
+        self._held: tuple[tuple[int, int], ...] = ()
         self._next_number = 0
         self._log: list[int] = []  # n: storage n was born; ~n: it died
         self._marks: list[list[int]] = [[0, SETUP, 0, 0]]  # from this change on: phase, micro-step, step
@@ -57,14 +58,19 @@ class Ledger:
         """Changes since the step began."""
         return len(self._log)
 
-    def begin(self) -> None:
-        """Take all that was entered so far as what lives before the first step."""
+    def begin(self, placed: Iterable[Tensor] = ()) -> None:
+        """Take all that was entered so far as what lives before the first step.
+
+        It counts as placed in memory in the order of `placed`, then of birth.
+        """
         self._start = np.bincount(
             [entry.category for entry in self.live.values()],
             [entry.size for entry in self.live.values()],
             len(CATEGORIES),
         ).astype(np.int64)
         self._begin_step()
+        first = [entry for tensor in plain(placed) if (entry := self.find(tensor)) is not None]
+        self._held = tuple({entry.number: entry.size for entry in [*first, *self._old]}.items())
 
     def release(self) -> None:
         """Forget everything: no storage calls back any more."""
@@ -105,6 +111,12 @@ class Ledger:
             if entry is None:
                 self.add(tensor, category)
             elif only is None or entry.category == only:
+                entry.category = category
+
+    def label_rest(self, category: int) -> None:
+        """Give a category to what is alive and has none."""
+        for entry in self.live.values():
+            if entry.category == TEMPORARIES:
                 entry.category = category
 
     def resized(self, tensor: Tensor) -> None:
@@ -159,7 +171,8 @@ class Ledger:
         module = np.array([index for _, index in self._places], np.int32)[place]
         columns = (delta, number, category, marks[:, 1], marks[:, 2], marks[:, 3], module)
         arrays = (column.astype(kind) for column, kind in zip(columns, ARRAYS.values(), strict=True))
-        trace = Trace(tuple(int(size) for size in self._start), *arrays, module_names)
+        start = tuple(int(size) for size in self._start)
+        trace = Trace(start, *arrays, module_names, self._held)
         self._start = np.array(trace.end, np.int64)
         self._begin_step()
         return trace

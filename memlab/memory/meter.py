@@ -1,6 +1,6 @@
 """The meter: live bytes of anybody's training code, by category, phase, micro-step and module."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Literal
 
@@ -11,9 +11,10 @@ from typing_extensions import Self
 from memlab.memory.categories import Categories
 from memlab.memory.cuda import allocator_for
 from memlab.memory.hooks import ModuleNames, watch_gradients, watch_modules, watch_optimizers, watch_resizes
-from memlab.memory.ledger import FORWARD, Ledger
+from memlab.memory.ledger import FORWARD, INPUTS, Ledger
 from memlab.memory.peaks import Peaks
 from memlab.memory.phases import Phases
+from memlab.memory.placement import new_modules, placement, roots
 from memlab.trace import PHASES, Breakdown, Trace
 
 
@@ -36,12 +37,13 @@ class Meter:
         model: nn.Module | None = None,
         optimizer: torch.optim.Optimizer | None = None,
         *,
+        device: torch.device | None = None,
         keep: Literal["all", "selected"] = "all",
         reset_peaks: bool = False,
     ) -> None:
-        """`reset_peaks` lets `allocated` be exact for each step: it starts CUDA's peak counters anew."""
+        """`device` None: the model's. `reset_peaks` starts CUDA's peak counters anew at each step."""
         self._model, self._optimizer = model, optimizer
-        self._device = _device_of(model)
+        self._device = device or _device_of(model)
         self._keep, self._reset_peaks = keep, reset_peaks
         self._setting_up = ExitStack()
         self._running = ExitStack()
@@ -121,25 +123,41 @@ class Meter:
         if model is not None and _device_of(model) != self._device:
             self._device = _device_of(model)
             self._begin()
+        models = [] if model is None else [model]
+        self._watch(models, [] if optimizer is None else [optimizer])
+
+    def _watch(self, models: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._setting_up.enter_context(watch_modules(self._enter_module, self._leave_module))
         self._setting_up.enter_context(watch_optimizers(self._before_step, self._phases.optimizer_ended))
         self._setting_up.enter_context(watch_resizes(self._ledger.resized_storage))
-        if model is not None:
+        for model in models:
             self._watch_model(model)
-        if optimizer is not None:
+        for optimizer in optimizers:
             self._categories.take_optimizer(optimizer)
-        self._ledger.begin()
+        self._ledger.begin(tensor for model in models for tensor in placement(model))
 
     @contextmanager
-    def recording(self) -> Iterator[None]:
-        """Meter one optimizer step; the next one that is recorded counts as the next step."""
-        self._phases.marked = self._by_steps = True
+    def setting_up(self) -> Iterator[None]:
+        """Enter what a program makes before its first step; what dies within is left out."""
+        with new_modules() as made, self._phases.mode:
+            yield
+        self._ledger.label_rest(INPUTS)
+        self._watch(roots(made), [])
+
+    @contextmanager
+    def recording(self, *, marked: bool = True) -> Iterator[None]:
+        """Meter one optimizer step; the next one that is recorded counts as the next step.
+
+        `marked` False: nobody calls `mark`, and the phases are found by themselves.
+        """
+        self._by_steps = self._phases.steps_given = True
+        self._phases.marked = marked
         try:
             with self._active():
                 yield
         finally:
             self._end_step()
-            self._phases.step += 1
+            self._phases.step_ended()
 
     def mark(self, phase: str, micro_step: int = 0) -> None:
         """Say that `phase` of `micro_step` begins; from the first call on phases follow the marks.

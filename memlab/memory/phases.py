@@ -18,6 +18,7 @@ class Phases:
     def __init__(self, ledger: Ledger, categories: Categories, end_step: Callable[[], None]) -> None:
         self.mode = StorageMode(ledger, self._turn, self.before_allocation)
         self.marked = False
+        self.steps_given = False  # by whoever meters, not found by the optimizer
         self.step = 0
         self._ledger, self._categories, self._end_step = ledger, categories, end_step
         self._phase, self._micro_step = FORWARD, 0
@@ -72,8 +73,13 @@ class Phases:
 
     def before_allocation(self) -> None:
         """After an optimizer's step the first allocation begins the next step."""
-        if self._stepped:
+        if self._stepped and not self.steps_given:
             self._next_step()
+
+    def step_ended(self) -> None:
+        """The step that was given ended."""
+        self._stepped = False
+        self.step += 1
 
     def _next_step(self) -> None:
         self._stepped = False
@@ -86,6 +92,9 @@ class Phases:
         if not self.marked and self._phase == OPTIMIZER:
             self.before_allocation()
             self._tail_was_forward()
+            if self._stepped:  # two models train in turn, within one step
+                self._stepped = False
+                self.go(FORWARD, self._micro_step + 1)
 
     def optimizer_begins(self) -> None:
         """An optimizer's step runs."""

@@ -1,0 +1,42 @@
+"""A device of our own, so that what lies on the card and what lies on the host stay apart without a GPU.
+
+torch leaves one device type to others ("privateuseone"). A process can name it once; importing memlab
+does not, only the first recording does.
+"""
+
+from types import ModuleType
+
+import torch
+from torch.utils import backend_registration
+
+from memlab.predicting.refusals import RecordingError
+
+NAME = "card"
+"""What `device.type` says inside a recorded program."""
+
+
+def card_device() -> torch.device:
+    """Return the device whose tensors have no data; the first call of a process registers it with torch."""
+    taken = torch._C._get_privateuse1_backend_name()
+    if taken != NAME:
+        if taken != "privateuseone":
+            raise RecordingError(
+                f"this process has given torch's spare device type to {taken!r}, and a recording needs it; "
+                "record in a process that does not load that backend."
+            )
+        # Private until torch has a public way (2.13).
+        backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=_module())
+    return torch.device(NAME)
+
+
+def _module() -> ModuleType:
+    """Return what torch asks about a device: there is one, and no program should find it by itself."""
+    module = ModuleType(f"torch.{NAME}")
+    module.is_initialized = lambda: True
+    module.is_available = lambda: False
+    module.current_device = lambda: 0
+    module.device_count = lambda: 1
+    module._is_in_bad_fork = lambda: False
+    module.manual_seed_all = lambda seed: None
+    module.get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]
+    return module

@@ -1,0 +1,148 @@
+"""Tensors without data: every operation on the device gives shapes alone, those on the host are real."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.optim import optimizer as optimizers
+from torch.utils import _foreach_utils
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from memlab.predicting.refusals import OtherDevice, no_network
+
+aten = torch.ops.aten
+_DEVICE_OF = torch.ops.prim.device.default
+_TO_COPY = aten._to_copy.default
+_HOST = ("cpu", "meta")
+
+Rule = Callable[["DatalessMode", Any, Any, Any], Any]
+"""Stands in for an operator: called with the mode, the operator, its arguments and keywords."""
+
+SHAPED, IN_PLACE, LISTS_IN_PLACE, FACTORY, LIFT = range(5)
+
+
+class DatalessMode(TorchDispatchMode):
+    """Runs operations on `device` without data, and all others as they are.
+
+    On "cpu" everything that is made is without data but what Python numbers become
+    (`torch.tensor(1.0)`): optimizers count their steps in such tensors and read them.
+    """
+
+    def __init__(self, device: torch.device, rules: Mapping[Any, Rule] | None = None) -> None:
+        super().__init__()
+        self.device = device
+        self._on_host = device.type == "cpu"
+        self._rules = dict(rules or {})
+        self._kinds: dict[Any, int] = {}
+        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+        # Its memo leaves weak references on tensors, and `Module.to` cannot swap a tensor that has one.
+        self._mode.fake_tensor_converter.set_tensor_memo = lambda tensor, fake: None
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Else torch wraps the method below in a guard of torch.compile's: 5 us for each operation.
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _DEVICE_OF:
+            return args[0].fake_device if type(args[0]) is FakeTensor else args[0].device
+        kwargs = kwargs or {}
+        kind = self._kinds.get(func)
+        if kind is None:
+            kind = self._kinds[func] = _kind(func)
+        if FakeTensor in types:
+            if kind == IN_PLACE and isinstance(args[0], FakeTensor):
+                return args[0]  # nothing is made, and there is nothing to compute
+            if kind == LISTS_IN_PLACE:
+                return None
+            rule = self._rules.get(func)
+            return self.run(func, args, kwargs) if rule is None else rule(self, func, args, kwargs)
+        if not self._makes_dataless(func, kind, kwargs):
+            return func(*args, **kwargs)
+        if func is _TO_COPY:
+            return self._copied(args[0], kwargs)
+        return self.run(func, args, kwargs)
+
+    def _makes_dataless(self, func: Any, kind: int, kwargs: Any) -> bool:
+        """Say whether an operation without any dataless argument has a dataless result."""
+        place = kwargs.get("device")
+        wanted = "cpu" if place is None else torch.device(place).type
+        if wanted != self.device.type and wanted not in _HOST:
+            raise OtherDevice(f"{func} on {place}")
+        if self._on_host:
+            return wanted == "cpu" and (kind == FACTORY or func is _TO_COPY)
+        return wanted == self.device.type
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Return what `func` gives, without data; no other mode sees it."""
+        return self._mode.dispatch(func, (), args, kwargs)
+
+    def _copied(self, host: Tensor, kwargs: Any) -> Tensor:
+        """Return a dataless copy of a host tensor."""
+        shape = aten._to_copy.default(
+            torch.empty_strided(host.size(), host.stride(), dtype=host.dtype, device="meta"),
+            dtype=kwargs.get("dtype"),
+            memory_format=kwargs.get("memory_format"),
+        )
+        layout = {"dtype": shape.dtype, "device": self.device}
+        return self.run(aten.empty_strided.default, (shape.size(), shape.stride()), layout)
+
+
+def _kind(func: Any) -> int:
+    """Sort an operator by what it can give; from its schema, so that new ones need no list."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return SHAPED  # a higher-order operator
+    name = schema.name.removeprefix("aten::")
+    if name.startswith(("set_", "resize_")) or torch.Tag.inplace_view in func.tags:
+        return SHAPED
+    if name.startswith("lift"):
+        return LIFT
+    arguments, returns = schema.arguments, schema.returns
+    written = [a for a in arguments if a.alias_info is not None and a.alias_info.is_write and not a.is_out]
+    if written and not returns:
+        return LISTS_IN_PLACE
+    writes_first = [a.name for a in written] == [a.name for a in arguments[:1]]
+    if len(returns) == 1 and writes_first and returns[0].alias_info is not None:
+        return IN_PLACE
+    return SHAPED if any("Tensor" in str(a.type) for a in arguments) else FACTORY
+
+
+@contextmanager
+def without_data(mode: DatalessMode) -> Iterator[None]:
+    """Let the program within see `mode`'s device as torch would show a real one."""
+    with ExitStack() as stack:
+        stack.enter_context(no_network())
+        stack.enter_context(_counted_as_plain())
+        stack.enter_context(_swapping_parameters())
+        # In this thread: on a machine without GPUs autograd has no thread for any device but the CPU.
+        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+        stack.enter_context(mode)
+        yield
+
+
+@contextmanager
+def _counted_as_plain() -> Iterator[None]:
+    """Let optimizers and clipping choose foreach kernels as they do for plain tensors."""
+    lists = (optimizers._foreach_supported_types, _foreach_utils._foreach_supported_types)
+    for known in lists:
+        known.append(FakeTensor)
+    try:
+        yield
+    finally:
+        for known in lists:
+            known.remove(FakeTensor)
+
+
+@contextmanager
+def _swapping_parameters() -> Iterator[None]:
+    """Let `Module.to` keep its parameters' identity: an optimizer may hold them already."""
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        yield
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(before)

@@ -1,0 +1,43 @@
+"""Record what anybody's training program allocates, on a device whose tensors have no data."""
+
+from collections.abc import Callable
+from contextlib import closing
+
+import torch
+
+from memlab.memory.meter import Meter
+from memlab.predicting.card_device import card_device
+from memlab.predicting.dataless import DatalessMode, without_data
+from memlab.predicting.refusals import RecordingError, refusals_explained
+from memlab.trace import Trace
+
+Iteration = Callable[[], object]
+
+
+def record(setup: Callable[[torch.device], Iteration], iterations: int = 3) -> Trace:
+    """Return what `iterations` calls of `setup(device)`'s result allocate on that device; no GPU is needed.
+
+    Tensors on the device lack data, host tensors are real. What set-up leaves alive is the trace's
+    `held`, placed as `model.to(device)` would. Each iteration is one step of the trace. Raises
+    RecordingError, with the source line, where the program reads data of the device.
+    """
+    if iterations < 1:
+        raise RecordingError(
+            f"iterations={iterations} must be at least 1; the optimizer's state shows in the second."
+        )
+    device = card_device()
+    with closing(Meter(device=device)) as meter, refusals_explained(), without_data(DatalessMode(device)):
+        with meter.setting_up():
+            iteration = _callable(setup(device))
+        for _ in range(iterations):
+            with meter.recording(marked=False):
+                iteration()
+        return meter.trace
+
+
+def _callable(iteration: Iteration) -> Iteration:
+    if not callable(iteration):
+        raise RecordingError(
+            f"setup returned a value of type {type(iteration).__name__}; return the function that runs one iteration."
+        )
+    return iteration

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch.nn import functional
 from memlab.models import GPT, Bert, GPTConfig, ResNet, ViT
 from memlab.models.attention import Attention, GroupedAttention
 from memlab.models.rotary import RotaryPositions, rotate
+from memlab.training.checkpointing import EveryNth, KeepMatrixProducts
 
 LLAMA = GPTConfig(
     layers=2,
@@ -29,7 +31,7 @@ TOKENS = torch.arange(36).reshape(3, 12)
 BERT = {"positions": 12, "vocabulary_size": 50, "layers": 2, "d_model": 32, "heads": 4}
 VIT = {"image_size": 32, "layers": 2, "d_model": 32, "heads": 4}
 SMALL: dict[str, tuple[Callable[..., nn.Module], tuple[Tensor, ...]]] = {
-    "llama": (lambda dropout: GPT(LLAMA.__class__(**{**vars(LLAMA), "dropout": dropout})), (TOKENS,)),
+    "llama": (lambda dropout: GPT(replace(LLAMA, dropout=dropout)), (TOKENS,)),
     "bert": (lambda dropout: Bert(classes=5, dropout=dropout, **BERT), (TOKENS, TOKENS % 2)),
     "vit": (
         lambda dropout: ViT(classes=5, dropout=dropout, **VIT),
@@ -218,3 +220,19 @@ def test_half_precision_keeps_shared_heads_once_and_fp32_copies_them(
     of_heads = {tensor.shape[1] for tensor in kept(lambda: grouped(x)) if tensor.shape[2:] == (6, 8)}
 
     assert of_heads == heads
+
+
+@pytest.mark.parametrize("policy", [EveryNth(1, "full"), KeepMatrixProducts()])
+@pytest.mark.parametrize("name", SMALL)
+def test_recomputed_blocks_have_the_gradients_of_kept_ones(
+    name: str, policy: EveryNth | KeepMatrixProducts
+) -> None:
+    plain, inputs = built(name)
+    recomputing, _ = built(name)
+    policy.apply(recomputing.blocks, [str(number) for number in range(len(recomputing.blocks))])
+
+    for model in (plain, recomputing):
+        model(*inputs).square().sum().backward()
+
+    pairs = zip(plain.parameters(), recomputing.parameters(), strict=True)
+    assert all(torch.equal(a.grad, b.grad) for a, b in pairs)

@@ -6,6 +6,8 @@ from memlab.catalog import MODELS
 from memlab.plan import Plan, PlanError
 from memlab.ui.controls import Controls
 
+SMALL = [name for name, card in MODELS.items() if card.small]
+
 
 @pytest.mark.parametrize(
     "fields",
@@ -21,7 +23,7 @@ def test_untouched_controls_are_the_plan_that_was_given(fields: dict[str, object
     assert Controls(**fields).plan() == Plan(**fields)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", SMALL)
 @pytest.mark.parametrize("before", MODELS)
 def test_a_change_of_model_leaves_a_possible_plan(before: str, model: str) -> None:
     controls = Controls(model=before, norm=MODELS[before].norms[-1])
@@ -31,6 +33,14 @@ def test_a_change_of_model_leaves_a_possible_plan(before: str, model: str) -> No
     assert controls.problem == ""
     assert controls.plan().model == model
     assert [value for _, value in controls.fields["norm"].widget.options] == list(MODELS[model].norms)
+
+
+def test_large_models_are_offered_only_where_the_plan_names_one() -> None:
+    def offered(model: str) -> set[str]:
+        return {value for _, value in Controls(model=model).fields["model"].widget.options}
+
+    assert offered("gpt-tiny") == set(SMALL)
+    assert offered("llama-7b") == {*SMALL, "llama-7b"}
 
 
 def test_the_global_batch_is_shown_as_its_product() -> None:

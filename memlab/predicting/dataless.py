@@ -1,7 +1,9 @@
 """Tensors without data: every operation on the device gives shapes alone, those on the host are real."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +18,11 @@ from memlab.predicting.refusals import OtherDevice, no_network
 aten = torch.ops.aten
 _DEVICE_OF = torch.ops.prim.device.default
 _TO_COPY = aten._to_copy.default
+_READ = aten._local_scalar_dense.default
 _HOST = ("cpu", "meta")
+_OPTIMIZERS = str(Path(optimizers.__file__).parent)
+_BETWEEN = (torch._ops.__file__, str(Path(__file__).parents[1] / "memory"))
+"""Files of the frames between a program's line and the mode."""
 
 Rule = Callable[["DatalessMode", Any, Any, Any], Any]
 """Stands in for an operator: called with the mode, the operator, its arguments and keywords."""
@@ -58,6 +64,8 @@ class DatalessMode(TorchDispatchMode):
                 return args[0]  # nothing is made, and there is nothing to compute
             if kind == LISTS_IN_PLACE:
                 return None
+            if func is _READ and _asked_by_an_optimizer():
+                return 1.0
             rule = self._rules.get(func)
             return self.run(func, args, kwargs) if rule is None else rule(self, func, args, kwargs)
         if not self._makes_dataless(func, kind, kwargs):
@@ -91,6 +99,18 @@ class DatalessMode(TorchDispatchMode):
         return self.run(aten.empty_strided.default, (shape.size(), shape.stride()), layout)
 
 
+def _asked_by_an_optimizer() -> bool:
+    """Say whether torch's own optimizer reads a number: it scales updates by it (Adafactor), no more.
+
+    L-BFGS decides by such numbers how often it evaluates, so it is refused.
+    """
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(_BETWEEN):
+        frame = frame.f_back
+    file = frame.f_code.co_filename if frame is not None else ""
+    return file.startswith(_OPTIMIZERS) and not file.endswith("lbfgs.py")
+
+
 def _kind(func: Any) -> int:
     """Sort an operator by what it can give; from its schema, so that new ones need no list."""
     schema = getattr(func, "_schema", None)
@@ -118,6 +138,7 @@ def without_data(mode: DatalessMode) -> Iterator[None]:
         stack.enter_context(no_network())
         stack.enter_context(_counted_as_plain())
         stack.enter_context(_swapping_parameters())
+        stack.enter_context(_numbers_made_on_host())
         # In this thread: on a machine without GPUs autograd has no thread for any device but the CPU.
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         stack.enter_context(mode)
@@ -146,3 +167,14 @@ def _swapping_parameters() -> Iterator[None]:
         yield
     finally:
         torch.__future__.set_swap_module_params_on_conversion(before)
+
+
+@contextmanager
+def _numbers_made_on_host() -> Iterator[None]:
+    """Let `torch.tensor(1.0, device=...)` copy from the host by an operation, which a mode can see."""
+    before = torch._C._only_lift_cpu_tensors()
+    torch._C._set_only_lift_cpu_tensors(True)
+    try:
+        yield
+    finally:
+        torch._C._set_only_lift_cpu_tensors(before)

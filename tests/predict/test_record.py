@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.optim import optimizer as optimizers
 
 import memlab
 from memlab.predicting.refusals import RecordingError
@@ -181,13 +182,13 @@ def test_no_iterations_are_refused() -> None:
 
 
 def test_torch_is_left_as_it_was() -> None:
-    types = list(torch.optim.optimizer._foreach_supported_types)
+    types = list(optimizers._foreach_supported_types)
 
     memlab.record(program())
     with pytest.raises(RecordingError):
         memlab.record(reads_a_number)
 
-    assert torch.optim.optimizer._foreach_supported_types == types
+    assert optimizers._foreach_supported_types == types
     assert not torch.__future__.get_swap_module_params_on_conversion()
     assert (
         torch.autograd.is_multithreading_enabled()

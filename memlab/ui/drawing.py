@@ -17,6 +17,8 @@ def draw(panel: Panel, ledger: Ledger, *, in_full: bool) -> None:
         (panel.step_peaks, lambda: step_peaks_figure(drawn)),
         (panel.loss_scale, lambda: loss_scale_figure(drawn)),
     )
+    if newest is not None and memory is None and panel.memory.figure.series:
+        figures = figures[1:]  # the last good figure stays until the new run has its own
     panel.show_loss_scale(any(record.loss_scales for record in drawn))
     for card, figure in figures:
         if in_full or card.due():

@@ -9,6 +9,7 @@ import pytest
 from memlab.plan import Plan, PlanError
 from memlab.run import Run
 from memlab.ui.bench import Bench
+from memlab.ui.drawing import draw
 from memlab.ui.session import BenchError
 
 Until = Callable[[Callable[[], object]], None]
@@ -53,6 +54,16 @@ def test_figures_follow_the_run_and_pinned_runs_stay(bench: Bench) -> None:
 
     assert [row[0] for row in panel.peaks.figure.table.rows] == ["B mlp 8 x 1 fp32"]
     assert len(bench.runs) == 1
+
+
+def test_the_last_good_figure_stays_until_the_next_run_has_its_own(bench: Bench) -> None:
+    bench.run(block=True)
+    before = bench._panel.memory.figure
+
+    bench._session.ledger.begin(bench.plan)
+    draw(bench._panel, bench._session.ledger, in_full=True)
+
+    assert bench._panel.memory.figure is before
 
 
 def test_runs_that_are_not_pinned_give_way_and_keep_no_trace(bench: Bench) -> None:

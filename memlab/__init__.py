@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from memlab.engine.measure import measure
+    from memlab.engine.predict import predict
     from memlab.memory.meter import Meter
     from memlab.plan import Plan, PlanError
     from memlab.predicting.recording import record
@@ -29,6 +30,7 @@ _PLACES = {
     "train": "memlab.training.loop",
     "Meter": "memlab.memory.meter",
     "measure": "memlab.engine.measure",
+    "predict": "memlab.engine.predict",
     "record": "memlab.predicting.recording",
     "replay": "memlab.predicting.replaying",
     "compare": "memlab.ui.comparison",

@@ -88,6 +88,17 @@ class DatalessMode(TorchDispatchMode):
         """Return what `func` gives, without data; no other mode sees it."""
         return self._mode.dispatch(func, (), args, kwargs)
 
+    def empty(self, size: Any, dtype: torch.dtype, stride: Any = None) -> Tensor:
+        """Return a tensor of the device; no other mode sees it made."""
+        layout = {"dtype": dtype, "device": self.device}
+        if stride is None:
+            return self.run(aten.empty.memory_format, (list(size),), layout)
+        return self.run(aten.empty_strided.default, (list(size), list(stride)), layout)
+
+    def like(self, tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """Return a contiguous tensor of the same shape."""
+        return self.empty(tensor.shape, dtype or tensor.dtype)
+
     def _copied(self, host: Tensor, kwargs: Any) -> Tensor:
         """Return a dataless copy of a host tensor."""
         shape = aten._to_copy.default(
@@ -95,8 +106,7 @@ class DatalessMode(TorchDispatchMode):
             dtype=kwargs.get("dtype"),
             memory_format=kwargs.get("memory_format"),
         )
-        layout = {"dtype": shape.dtype, "device": self.device}
-        return self.run(aten.empty_strided.default, (shape.size(), shape.stride()), layout)
+        return self.empty(shape.size(), shape.dtype, shape.stride())
 
 
 def _asked_by_an_optimizer() -> bool:

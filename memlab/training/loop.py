@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ from memlab.training.checkpointing import mismatch_explained, policy_for
 from memlab.training.clipping import clip_for
 from memlab.training.metering import NULL_METER, StepMeter
 from memlab.training.norms import norms_for, one_value_explained
-from memlab.training.precision import precision_for
+from memlab.training.precision import FullPrecision, precision_for
 from memlab.training.random_state import RandomState
 from memlab.training.schedule import schedule_for
 from memlab.training.step import Outcome, Parts, optimizer_step
@@ -48,16 +48,23 @@ class Trainer:
     """A run of one plan: model, optimizer and data, built and ready to step."""
 
     def __init__(
-        self, plan: Plan, workload: Workload | None = None, *, meter: StepMeter = NULL_METER
+        self,
+        plan: Plan,
+        workload: Workload | None = None,
+        *,
+        meter: StepMeter = NULL_METER,
+        dataless_device: torch.device | None = None,
     ) -> None:
+        """`dataless_device` replaces the plan's: one whose tensors have no data, for `run` alone."""
         self.plan = plan
         self.workload = _workload(plan, workload)
-        self.device = resolve_device(plan.device)
+        self.device = dataless_device or resolve_device(plan.device)
         self.steps_done = 0
         self.samples_seen = 0
         self._random = RandomState(plan.seed, self.device)
         with self._random:
-            self._parts = _build(plan, self.workload, self.device, meter)
+            precision = precision_for(plan, self.device, has_data=dataless_device is None)
+            self._parts = _build(plan, self.workload, precision, meter)
         self._windows = windows(self.workload, plan)
         self._notices = notices.at_start(plan, self.workload, self.model, self.device)
         self._lost = False
@@ -88,9 +95,10 @@ class Trainer:
         begin = time.perf_counter()
         learning_rate = self.optimizer.param_groups[0]["lr"]
         loss_scale = self._parts.precision.loss_scale
-        with self._random, torch.enable_grad():
-            window = next(self._windows) if window is None else window
-            outcome = self._run(window)
+        if window is None:
+            with self._random:
+                window = next(self._windows)
+        outcome = self.run(window)
         self.samples_seen += window.samples
         finished = StepFinished(
             step=self.steps_done,
@@ -110,14 +118,21 @@ class Trainer:
         self._note(finished)
         return finished
 
-    def _run(self, window: Window) -> Outcome:
+    def run(self, window: Window) -> Outcome:
+        """Train on `window` and read nothing of what came of it."""
         _check_items(window, self.steps_done)
-        with one_value_explained(self.plan), mismatch_explained(), self._parts.meter.recording():
+        with self._surroundings():
             try:
                 return optimizer_step(self._parts, window)
             except BaseException:
                 self._parts.zero_grad.after_error()
                 raise
+
+    @contextmanager
+    def _surroundings(self) -> Iterator[None]:
+        with self._random, torch.enable_grad(), one_value_explained(self.plan), mismatch_explained():
+            with self._parts.meter.recording():
+                yield
 
     def _note(self, finished: StepFinished) -> None:
         self._notices += notices.after_step(finished, self._parts.precision.loss_scale)
@@ -145,11 +160,10 @@ def _workload(plan: Plan, workload: Workload | None) -> Workload:
     return workload
 
 
-def _build(plan: Plan, workload: Workload, device: torch.device, meter: StepMeter) -> Parts:
+def _build(plan: Plan, workload: Workload, precision: FullPrecision, meter: StepMeter) -> Parts:
     """Build model and optimizer, then everything that the plan chooses around them."""
     sync = sync_for(plan)
-    precision = precision_for(plan, device)
-    with device:
+    with precision.device:
         model = prepare_model(workload, plan)
     if not model.training:  # handed over for evaluation as a whole; parts of it may be so on purpose
         model.train()

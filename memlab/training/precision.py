@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -67,11 +68,15 @@ class Autocast(FullPrecision):
 class ScaledAutocast(Autocast):
     """FP16 autocast with a scaler, which keeps small gradients above FP16's 2^-24."""
 
-    def __init__(self, device: torch.device, initial_scale: float, growth_interval: int) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        initial_scale: float,
+        growth_interval: int,
+        scaler: type[torch.amp.GradScaler] = torch.amp.GradScaler,
+    ) -> None:
         super().__init__(device, torch.float16)
-        self._scaler = torch.amp.GradScaler(
-            device.type, init_scale=initial_scale, growth_interval=growth_interval
-        )
+        self._scaler = scaler(device.type, init_scale=initial_scale, growth_interval=growth_interval)
         self.loss_scale = initial_scale
 
     def prepare(self, model: nn.Module) -> list[nn.Parameter]:
@@ -102,13 +107,26 @@ class ScaledAutocast(Autocast):
         return self.loss_scale >= before and self.loss_scale > 0
 
 
+class UnreadScaler(torch.amp.GradScaler):
+    """A scaler for tensors without data: makes what the other makes, and takes each gradient for finite."""
+
+    def _maybe_opt_step(
+        self, optimizer: torch.optim.Optimizer, optimizer_state: Any, *args: Any, **kwargs: Any
+    ) -> float | None:
+        return optimizer.step(*args, **kwargs)  # the other reads first whether one was infinite
+
+    def get_scale(self) -> float:
+        """Return the scale at the start."""
+        return self._init_scale
+
+
 def trainable(model: nn.Module) -> Iterator[nn.Parameter]:
     """Yield the parameters that learn, each once."""
     return (parameter for parameter in model.parameters() if parameter.requires_grad)
 
 
-def precision_for(plan: Plan, device: torch.device) -> FullPrecision:
-    """Return the plan's precision on `device`."""
+def precision_for(plan: Plan, device: torch.device, *, has_data: bool = True) -> FullPrecision:
+    """Return the plan's precision on `device`, whose tensors may have no data."""
     from memlab.training.low_precision import BFloat16Weights  # it builds on this module
 
     match plan.precision:
@@ -117,7 +135,8 @@ def precision_for(plan: Plan, device: torch.device) -> FullPrecision:
         case "bf16-mixed":
             return Autocast(device, torch.bfloat16)
         case "fp16-mixed":
-            return ScaledAutocast(device, plan.initial_loss_scale, plan.loss_scale_growth_interval)
+            scaler = torch.amp.GradScaler if has_data else UnreadScaler
+            return ScaledAutocast(device, plan.initial_loss_scale, plan.loss_scale_growth_interval, scaler)
         case "bf16-true":
             return BFloat16Weights(device, plan)
         case never:

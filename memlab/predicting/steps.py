@@ -1,0 +1,54 @@
+"""Which steps a prediction traces: as few as show every peak of the run."""
+
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from memlab.data import Batch
+from memlab.plan import Plan
+from memlab.training.window import Window, windows
+from memlab.workload import Workload
+
+LOOKED_AT = 200
+"""Windows in which a larger micro-batch is looked for, where they differ."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The windows to trace."""
+
+    traced: tuple[Window, ...]
+    """The first two of the run; a third that holds a larger micro-batch than they do, if there is one."""
+    uniform: bool
+    """Whether every micro-batch of the first two has the same shapes: then later steps repeat the second."""
+    looked_at: int
+    """Windows that were compared."""
+
+
+def steps_to_trace(plan: Plan, workload: Workload) -> Steps:
+    """Return what to trace of the first rank's run.
+
+    Adam's state exists from the second step on, and a third repeats it; with more than two
+    micro-batches of equal shapes the third repeats the second.
+    """
+    coming = windows(workload, plan)
+    first = tuple(islice(coming, min(2, plan.steps)))
+    may_differ = plan.model == "custom" or plan.data == "ragged-text"
+    later = tuple(islice(coming, max(0, min(plan.steps, LOOKED_AT) - 2))) if may_differ else ()
+    all_shapes = {_shapes(batch) for window in (*first, *later) for batch in window.micro_batches}
+    if len(all_shapes) == 1:
+        return Steps(tuple(_cut(window) for window in first), True, len(first) + len(later))
+    largest = max((*first, *later), key=_largest)  # the earliest of equals
+    more = () if any(largest is window for window in first) else (largest,)
+    return Steps((*first, *more), False, len(first) + len(later))
+
+
+def _shapes(batch: Batch) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(tensor.shape) for tensor in batch)
+
+
+def _largest(window: Window) -> int:
+    return max(sum(tensor.numel() for tensor in batch) for batch in window.micro_batches)
+
+
+def _cut(window: Window) -> Window:
+    return replace(window, micro_batches=window.micro_batches[:2])

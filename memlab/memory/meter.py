@@ -74,6 +74,11 @@ class Meter:
             self._end_step()
 
     @property
+    def ledger(self) -> Ledger:
+        """The book of live storages."""
+        return self._ledger
+
+    @property
     def trace(self) -> Trace:
         """Every change that was kept, so far."""
         self._catch_up()

@@ -9,10 +9,12 @@ from types import ModuleType
 import torch
 from torch.utils import backend_registration
 
+from memlab.predicting.device_name import NAME
 from memlab.predicting.refusals import RecordingError
+from memlab.predicting.rules import autocast, composites
 
-NAME = "card"
-"""What `device.type` says inside a recorded program."""
+_libraries: list[torch.library.Library] = []
+"""What they registered stands as long as they live."""
 
 
 def card_device() -> torch.device:
@@ -26,7 +28,15 @@ def card_device() -> torch.device:
             )
         # Private until torch has a public way (2.13).
         backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=_module())
+        _register_rules()
     return torch.device(NAME)
+
+
+def _register_rules() -> None:
+    library, all_others = (torch.library.Library(name, "IMPL") for name in ("aten", "_"))
+    _libraries.extend((library, all_others))
+    composites.register(library)
+    autocast.register(library, all_others)
 
 
 def _module() -> ModuleType:

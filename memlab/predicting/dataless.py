@@ -13,6 +13,7 @@ from torch.optim import optimizer as optimizers
 from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from memlab.memory.ledger import TEMPORARIES, Ledger
 from memlab.predicting.refusals import OtherDevice, no_network
 
 aten = torch.ops.aten
@@ -21,7 +22,7 @@ _TO_COPY = aten._to_copy.default
 _READ = aten._local_scalar_dense.default
 _HOST = ("cpu", "meta")
 _OPTIMIZERS = str(Path(optimizers.__file__).parent)
-_BETWEEN = (torch._ops.__file__, str(Path(__file__).parents[1] / "memory"))
+BETWEEN = (torch._ops.__file__, str(Path(__file__).parents[1] / "memory"))
 """Files of the frames between a program's line and the mode."""
 
 Rule = Callable[["DatalessMode", Any, Any, Any], Any]
@@ -37,8 +38,12 @@ class DatalessMode(TorchDispatchMode):
     (`torch.tensor(1.0)`): optimizers count their steps in such tensors and read them.
     """
 
-    def __init__(self, device: torch.device, rules: Mapping[Any, Rule] | None = None) -> None:
+    def __init__(
+        self, device: torch.device, rules: Mapping[Any, Rule] | None = None, ledger: Ledger | None = None
+    ) -> None:
+        """`ledger` gets what kernels make for themselves."""
         super().__init__()
+        self.ledger = ledger
         self.device = device
         self._on_host = device.type == "cpu"
         self._rules = dict(rules or {})
@@ -99,6 +104,17 @@ class DatalessMode(TorchDispatchMode):
         """Return a contiguous tensor of the same shape."""
         return self.empty(tensor.shape, dtype or tensor.dtype)
 
+    def temporary(self, size: Any, dtype: torch.dtype) -> Tensor:
+        """Return what a kernel makes for itself; it counts while it lives."""
+        made = self.empty(size, dtype)
+        if self.ledger is not None:
+            self.ledger.add(made, TEMPORARIES)
+        return made
+
+    def scratch(self, size: Any, dtype: torch.dtype) -> None:
+        """Let a kernel make something and drop it."""
+        self.temporary(size, dtype)
+
     def _copied(self, host: Tensor, kwargs: Any) -> Tensor:
         """Return a dataless copy of a host tensor."""
         shape = aten._to_copy.default(
@@ -115,7 +131,7 @@ def _asked_by_an_optimizer() -> bool:
     L-BFGS decides by such numbers how often it evaluates, so it is refused.
     """
     frame = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(_BETWEEN):
+    while frame is not None and frame.f_code.co_filename.startswith(BETWEEN):
         frame = frame.f_back
     file = frame.f_code.co_filename if frame is not None else ""
     return file.startswith(_OPTIMIZERS) and not file.endswith("lbfgs.py")

@@ -9,6 +9,8 @@ from memlab.memory.meter import Meter
 from memlab.predicting.card_device import card_device
 from memlab.predicting.dataless import DatalessMode, without_data
 from memlab.predicting.refusals import RecordingError, refusals_explained
+from memlab.predicting.rules import cuda
+from memlab.predicting.rules.autocast import weight_cache
 from memlab.trace import Trace
 
 Iteration = Callable[[], object]
@@ -26,7 +28,9 @@ def record(setup: Callable[[torch.device], Iteration], iterations: int = 3) -> T
             f"iterations={iterations} must be at least 1; the optimizer's state shows in the second."
         )
     device = card_device()
-    with closing(Meter(device=device)) as meter, refusals_explained(), without_data(DatalessMode(device)):
+    meter = Meter(device=device)
+    mode = DatalessMode(device, cuda.RULES, meter.ledger)
+    with closing(meter), refusals_explained(), weight_cache(), without_data(mode):
         with meter.setting_up():
             iteration = _callable(setup(device))
         for _ in range(iterations):

@@ -10,13 +10,19 @@ from memlab.predicting.dataless import DatalessMode, Rule
 aten = torch.ops.aten
 
 
-def batch_norm(mode: DatalessMode, func: Any, args: Any, kwargs: Any) -> tuple[Tensor, ...]:
-    """Keep the statistics of a low-precision input in its weight's FP32 (aten/native/batch_norm.h, mixed types)."""
-    out, mean, inverse_deviation = mode.run(func, args, kwargs)
-    weight = args[1]
+def statistics(mode: DatalessMode, func: Any, args: Any, kwargs: Any) -> tuple[Tensor, ...]:
+    """Keep the statistics of a normalised low-precision input in its weight's FP32 (is_mixed_type in ATen)."""
+    out, mean, deviation = mode.run(func, args, kwargs)
+    weight = args[_WEIGHT[func]]
     if weight is None or weight.dtype == mean.dtype:
-        return out, mean, inverse_deviation
-    return out, mode.like(mean, weight.dtype), mode.like(inverse_deviation, weight.dtype)
+        return out, mean, deviation
+    return out, mode.like(mean, weight.dtype), mode.like(deviation, weight.dtype)
 
 
-RULES: dict[Any, Rule] = {aten.native_batch_norm.default: batch_norm}
+_WEIGHT = {
+    aten.native_batch_norm.default: 1,
+    aten.native_group_norm.default: 1,
+    aten.native_layer_norm.default: 2,
+}
+"""Where the weight stands among the arguments."""
+RULES: dict[Any, Rule] = dict.fromkeys(_WEIGHT, statistics)

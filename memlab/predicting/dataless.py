@@ -111,9 +111,13 @@ class DatalessMode(TorchDispatchMode):
             self.ledger.add(made, TEMPORARIES)
         return made
 
-    def scratch(self, size: Any, dtype: torch.dtype) -> None:
-        """Let a kernel make something and drop it."""
-        self.temporary(size, dtype)
+    def entered(self, made: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+        """Count a kernel's results as made here, before what it makes for itself."""
+        if self.ledger is not None:
+            for tensor in made:
+                if tensor is not None:
+                    self.ledger.add(tensor, TEMPORARIES)
+        return made
 
     def _copied(self, host: Tensor, kwargs: Any) -> Tensor:
         """Return a dataless copy of a host tensor."""

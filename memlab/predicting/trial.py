@@ -1,16 +1,19 @@
 """Run the training loop of a plan on tensors without data, metered."""
 
 from collections.abc import Iterable, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from memlab.memory.meter import Meter
 from memlab.plan import Plan
-from memlab.predicting.dataless import DatalessMode, Rule, without_data
+from memlab.predicting.card_device import card_device
+from memlab.predicting.dataless import DatalessMode, without_data
 from memlab.predicting.refusals import refusals_explained
+from memlab.predicting.rules import cpu, cuda
+from memlab.predicting.rules.autocast import weight_cache
+from memlab.predicting.rules.composites import AMPERE, predicting_for
 from memlab.trace import Breakdown, Trace
 from memlab.training.loop import Trainer
 from memlab.training.window import Window
@@ -29,20 +32,26 @@ class Trial:
 
 
 def trial(
-    plan: Plan,
-    workload: Workload,
-    steps: Iterable[Window],
-    device: torch.device,
-    rules: Mapping[Any, Rule] | None = None,
+    plan: Plan, workload: Workload, steps: Iterable[Window], capability: tuple[int, int] | None = None
 ) -> Trial:
-    """Train `plan` on `steps` without data: nothing is computed, and no parameter gets a value."""
-    meter = Meter()
-    alone = replace(plan, world_size=1)
+    """Train `plan` on `steps` without data: nothing is computed, and no parameter gets a value.
+
+    By the rules of a card with this compute capability; None: by the CPU's.
+    """
+    device = torch.device("cpu") if capability is None else card_device()
+    meter = Meter(device=device)
+    mode = DatalessMode(device, cpu.RULES if capability is None else cuda.RULES, meter.ledger)
     custom = workload if plan.model == "custom" else None
-    with refusals_explained(), without_data(DatalessMode(device, rules)), closing(meter):
+    with ExitStack() as stack:
+        stack.enter_context(closing(meter))
+        stack.enter_context(refusals_explained())
+        stack.enter_context(predicting_for(capability or AMPERE))
+        stack.enter_context(weight_cache())
+        stack.enter_context(without_data(mode))
+        alone = replace(plan, world_size=1)
         with closing(Trainer(alone, custom, meter=meter, dataless_device=device)) as trainer:
             for window in steps:
                 trainer.run(window)
                 trainer.steps_done += 1
             notices = tuple(notice.message for notice in trainer.take_notices())
-            return Trial(meter.trace, meter.peak, meter.peaks_by_phase, meter.step_peaks, notices)
+        return Trial(meter.trace, meter.peak, meter.peaks_by_phase, meter.step_peaks, notices)

@@ -101,7 +101,9 @@ def _flash(
     if missing:
         query, key, value = (functional.pad(tensor, (0, missing)) for tensor in (query, key, value))
     scale = 1 / math.sqrt(width) if scale is None else scale
-    out = aten._scaled_dot_product_flash_attention(query, key, value, dropout, is_causal, False, scale=scale)[0]
+    out = aten._scaled_dot_product_flash_attention(query, key, value, dropout, is_causal, False, scale=scale)[
+        0
+    ]
     return out[..., :width] if missing else out
 
 
@@ -156,25 +158,33 @@ def flash_forward(mode: DatalessMode, func: object, args: tuple, kwargs: dict) -
     return tuple(out)
 
 
+def efficient_forward(mode: DatalessMode, func: object, args: tuple, kwargs: dict) -> tuple:
+    """Keep the random state of dropout on the host (_efficient_attention_forward, outside of graphs)."""
+    out, logsumexp, *_ = mode.run(func, args, kwargs)
+    return out, logsumexp, torch.empty((), dtype=torch.int64), torch.empty((), dtype=torch.int64)
+
+
 def flash_backward(mode: DatalessMode, func: object, args: tuple, kwargs: dict) -> tuple:
     """Sum the query's gradient in FP32, and for grouped heads one gradient a query head (mha_bwd)."""
     query, key = args[1], args[2]
     batch, heads, length, width = query.shape
     rows, columns = -(-length // 128) * 128, -(-width // 32) * 32
-    gradients = mode.run(func, args, kwargs)
-    mode.scratch((batch, heads, rows), torch.float32)
-    mode.scratch((batch, rows, heads, columns), torch.float32)
+    gradients = mode.entered(mode.run(func, args, kwargs))
+    scratch = [
+        mode.temporary((batch, heads, rows), torch.float32),
+        mode.temporary((batch, rows, heads, columns), torch.float32),
+    ]
     if key.shape[1] != heads:
-        for _ in range(2):
-            mode.scratch((batch, key.shape[2], heads, width), query.dtype)
+        scratch += [mode.temporary((batch, key.shape[2], heads, width), query.dtype) for _ in range(2)]
+    scratch.clear()
     return gradients
 
 
 def efficient_backward(mode: DatalessMode, func: object, args: tuple, kwargs: dict) -> tuple:
     """Make the row sums of gradient times output, in FP32 outside the kernel (_efficient_attention_backward)."""
     out = args[5]
-    gradients = mode.run(func, args, kwargs)
-    if out.dtype == torch.float32:
-        mode.scratch(out.shape, torch.float32)
-    mode.scratch(out.shape[:3], torch.float32)
+    gradients = mode.entered(mode.run(func, args, kwargs))
+    product = mode.temporary(out.shape, torch.float32) if out.dtype == torch.float32 else None
+    sums = mode.temporary(out.shape[:3], torch.float32)
+    del product, sums
     return gradients

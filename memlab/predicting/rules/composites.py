@@ -1,5 +1,8 @@
 """Operators that torch takes apart on other devices and not on CUDA: registered once for our device."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -11,13 +14,18 @@ aten = torch.ops.aten
 AMPERE = (8, 0)
 
 
-class _Target:
-    """The card that is predicted for: kernels that are registered once look it up here."""
-
-    capability = AMPERE
+_capability: ContextVar[tuple[int, int]] = ContextVar("compute capability", default=AMPERE)
+"""Of the card that is predicted for: kernels that are registered once look it up here."""
 
 
-TARGET = _Target()
+@contextmanager
+def predicting_for(capability: tuple[int, int]) -> Iterator[None]:
+    """Choose kernels as on a card of this compute capability."""
+    token = _capability.set(capability)
+    try:
+        yield
+    finally:
+        _capability.reset(token)
 
 
 def scaled_dot_product_attention(
@@ -32,9 +40,8 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     """Choose the kernel as on CUDA."""
-    return attention(
-        query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, TARGET.capability
-    )
+    capability = _capability.get()
+    return attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, capability)
 
 
 def log_softmax(logits: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:

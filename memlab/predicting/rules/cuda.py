@@ -21,5 +21,6 @@ RULES: dict[Any, Rule] = {
     aten.convolution_backward.default: kernels.convolution_backward,
     aten._scaled_dot_product_flash_attention.default: attention.flash_forward,
     aten._scaled_dot_product_flash_attention_backward.default: attention.flash_backward,
+    aten._scaled_dot_product_efficient_attention.default: attention.efficient_forward,
     aten._scaled_dot_product_efficient_attention_backward.default: attention.efficient_backward,
 }

@@ -1,0 +1,1 @@
+"""Published runs on real GPUs, rebuilt as programs that memlab records."""

@@ -19,9 +19,12 @@ sys.path.insert(0, str(ROOT))  # memlab need not be installed
 
 TESTS_SECONDS = 120
 """Limit for the tests."""
-GRID_UNTIL_SECONDS = 240
+PREDICTIONS_SECONDS = 60
+"""Limit for the predictions."""
+GRID_UNTIL_SECONDS = 200
 """No plan of the grid starts later than this after the program did."""
 SMALL: dict[str, Any] = {"model": "mlp", "steps": 2, "micro_batch_size": 64, "gradient_accumulation_steps": 2}
+PEAKS = ("peak", "peak_allocated", "peak_reserved")
 COST: dict[str, Any] = {"model": "gpt-tiny", "steps": 30, "micro_batch_size": 8}
 GRID: dict[str, dict[str, Any]] = {
     "baseline": {"micro_batch_size": 32},
@@ -40,7 +43,7 @@ GRID: dict[str, dict[str, Any]] = {
         "activation_checkpointing": "full",
     },
 }
-COLUMNS = ("plan", "peak", "peak_allocated", "peak_reserved", "samples_per_second", "last_loss")
+COLUMNS = ("plan", *PEAKS, "samples_per_second", "last_loss")
 EVENT_KINDS = ("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free")
 
 
@@ -61,7 +64,7 @@ def main() -> int:
     record = {
         **environment(),
         "tests_exit_status": status,
-        "grid": grid(started),
+        "grid": with_predictions(grid(started)),
         "meter_overhead": meter_overhead(),
         "seconds": round(time.monotonic() - started),
     }
@@ -126,6 +129,37 @@ def grid(started: float) -> list[dict[str, Any]]:
                 "device_bytes": dict(run.device_bytes),
             }
         )
+    return rows
+
+
+def with_predictions(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add to each row what `predict` says of its plan, made in a process that sees no GPU."""
+    import torch
+
+    command = [sys.executable, __file__, "--predict", torch.cuda.get_device_name()]
+    blind = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "MEMLAB_DEVICE": "cpu"}
+    try:
+        child = subprocess.run(
+            command, env=blind, capture_output=True, text=True, timeout=PREDICTIONS_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        print(f"gpu-check: the predictions were broken off after {PREDICTIONS_SECONDS} s.")
+        return rows
+    if child.returncode:
+        print(f"gpu-check: no predictions: {child.stderr.strip().splitlines()[-1]}")
+        return rows
+    predicted = json.loads(child.stdout)
+    return [{**row, "predicted": predicted[row["plan"]]} for row in rows]
+
+
+def predictions(card: str) -> dict[str, dict[str, int]]:
+    """Return the predicted peaks of each plan of GRID on `card`, bytes."""
+    import memlab
+
+    rows = {}
+    for name, fields in GRID.items():
+        run = memlab.predict(memlab.Plan(model="gpt-small", steps=6, **fields), card=card)
+        rows[name] = {"peak": run.peak.total, **{peak: getattr(run, peak) for peak in PEAKS[1:]}}
     return rows
 
 
@@ -206,11 +240,31 @@ def as_page(record: dict[str, Any]) -> str:
             f"|{' --- |' * len(COLUMNS)}",
             *(f"| {row} |" for row in rows),
             "",
+            *predicted_page(record["grid"]),
             f"A gpt-tiny step takes {cost['bare_seconds'] * 1e3:.1f} ms bare and "
             f"{cost['metered_seconds'] * 1e3:.1f} ms metered: {cost['ratio']:.2f} x.",
             "",
         ]
     )
+
+
+def predicted_page(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the table of predicted peaks and their signed differences from the measured ones."""
+    lines = [
+        f"| {row['plan']} | "
+        + " | ".join(
+            f"{row['predicted'][peak]:,} | {100 * (row['predicted'][peak] / row[peak] - 1):+.2f} %"
+            for peak in PEAKS
+        )
+        + " |"
+        for row in rows
+        if "predicted" in row and "peak" in row
+    ]
+    if not lines:
+        return []
+    heads = " | ".join(f"{peak} | difference" for peak in PEAKS)
+    first = "Predicted before, without a GPU, and the signed difference from what was measured:"
+    return [first, "", f"| plan | {heads} |", f"|{' --- |' * (1 + 2 * len(PEAKS))}", *lines, ""]
 
 
 def cell(value: Any) -> str:
@@ -221,4 +275,7 @@ def cell(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--predict"]:
+        print(json.dumps(predictions(sys.argv[2])))
+    else:
+        sys.exit(main())

@@ -20,7 +20,11 @@ def run(**fields: object) -> memlab.Run:
 def test_auto_finds_the_gpu() -> None:
     import torch
 
-    assert torch.cuda.get_device_name() in run().environment["device"]
+    environment = run().environment
+    assert (
+        environment["device"].startswith("cuda")
+        and environment["device_name"] == torch.cuda.get_device_name()
+    )
 
 
 def test_requested_bytes_are_at_most_the_allocators_and_these_at_most_the_reserved() -> None:

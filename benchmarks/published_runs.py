@@ -97,7 +97,9 @@ def report(rows: list[Row]) -> None:
     """Print each family beside the other estimators."""
     for family in dict.fromkeys(row.family for row in rows if row.family != "MLP"):
         mine = [row for row in rows if row.family == family]
-        print(f"\n{family}: {len(mine)} rows, {median(row.seconds for row in mine):.2f} s a prediction (median)")
+        print(
+            f"\n{family}: {len(mine)} rows, {median(row.seconds for row in mine):.2f} s a prediction (median)"
+        )
         print(f"  {'memlab':12} {spread([row.error for row in mine])}")
         constant = median(row.measured - row.predicted for row in mine)
         shifted = [100 * ((row.predicted + constant) / row.measured - 1) for row in mine]

@@ -30,7 +30,14 @@ def regnet_parameters(name: str) -> Any:
 
     sizes = {
         "RegNetX400MF": {"depth": 22, "w_0": 24, "w_a": 24.48, "w_m": 2.54, "group_width": 16},
-        "RegNetY400MF": {"depth": 16, "w_0": 48, "w_a": 27.89, "w_m": 2.09, "group_width": 8, "se_ratio": 0.25},
+        "RegNetY400MF": {
+            "depth": 16,
+            "w_0": 48,
+            "w_a": 27.89,
+            "w_m": 2.09,
+            "group_width": 8,
+            "se_ratio": 0.25,
+        },
     }
     return BlockParams.from_init_params(**sizes[name])
 
@@ -110,7 +117,9 @@ def perceptron(row: Mapping[str, str]) -> Callable[[], nn.Module]:
 
 def hidden_widths(row: Mapping[str, str]) -> list[int]:
     """Return the outputs of the hidden layers, by the architecture's rule."""
-    width, classes, layers = (int(row[name]) for name in ("input_features", "output_classes", "hidden_layers"))
+    width, classes, layers = (
+        int(row[name]) for name in ("input_features", "output_classes", "hidden_layers")
+    )
     step = (width - classes) // layers
     widths = []
     for _ in range(layers + (row["architecture"] == "bottleneck")):

@@ -28,7 +28,9 @@ def image_program(
             outputs = model(images)
             return outputs, functional.cross_entropy(outputs, labels)
 
-        return iteration(batches(), device, forward, updates, zero_grad, lambda outputs: torch.max(outputs, 1))
+        return iteration(
+            batches(), device, forward, updates, zero_grad, lambda outputs: torch.max(outputs, 1)
+        )
 
     return setup
 

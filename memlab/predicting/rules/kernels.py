@@ -14,7 +14,7 @@ def contiguous_input(mode: DatalessMode, func: Any, args: Any, kwargs: Any) -> A
     """Copy an input that is not contiguous for the length of the call (layer_norm_cuda, expect_contiguous)."""
     source = args[0]
     copy = None if source.is_contiguous() else mode.temporary(source.shape, source.dtype)
-    out = mode.run(func, args, kwargs)
+    out = mode.entered(mode.run(func, args, kwargs))
     del copy
     return out
 

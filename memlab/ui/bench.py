@@ -95,8 +95,9 @@ class Bench:
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         """Return the live panel, and what notebooks without widgets show instead."""
-        self._session.worker.start()
-        self._pump.start()
+        if not self._session.closed:
+            self._session.warm_up()
+            self._pump.start()
         view = {"version_major": 2, "version_minor": 0, "model_id": self._panel.widget.model_id}
         table = peaks_table(self._session.ledger.shown)
         return {
@@ -144,6 +145,7 @@ class Bench:
             self._panel.shelf.offer(session.ledger.shown, newest.letter)
 
     def _redraw(self) -> None:
+        self._said = ""
         draw(self._panel, self._session.ledger, in_full=True)
         self._panel.shelf.offer(self._session.ledger.shown)
 

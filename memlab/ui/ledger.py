@@ -1,5 +1,7 @@
 """The runs of one bench: which are kept, which are shown."""
 
+from operator import attrgetter
+
 from memlab.plan import Plan
 from memlab.run import Run
 from memlab.ui.records import Record, letter
@@ -50,9 +52,11 @@ class Ledger:
             raise ValueError("No run has finished yet: press Run first.")
         if name is None:
             return finished[-1]
-        for record in finished:
-            if name in (record.letter, record.name):
-                return record
+        # A letter first: it is one run's alone, and a name may be any text, another run's letter included.
+        for called in (attrgetter("letter"), attrgetter("name")):
+            for record in finished:
+                if called(record) == name:
+                    return record
         raise ValueError(f"No run is called {name!r}; there are {', '.join(r.letter for r in finished)}.")
 
     def delete(self, record: Record) -> None:

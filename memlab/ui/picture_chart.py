@@ -59,7 +59,8 @@ def _draw_series(axes: "Axes", figure: Figure) -> None:
         ground = ground + series.y
     for series in figure.series:
         if series.kind == "line":
-            axes.plot(series.x, series.y, color=series.colour, lw=1.6, ls=_dashes(series))
+            marker = "o" if len(series.y) == 1 else ""  # a line of one point would be invisible
+            axes.plot(series.x, series.y, marker=marker, color=series.colour, lw=1.6, ls=_dashes(series))
 
 
 def _dashes(series: Series) -> tuple[int, tuple[float, ...]] | str:

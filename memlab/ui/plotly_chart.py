@@ -49,7 +49,9 @@ def _trace(series: Series) -> dict[str, Any]:
             return {**words, "type": "bar", "marker": {"color": series.colour}}
         case "line":
             line = {"color": series.colour, "dash": series.dash, "width": 2}
-            return {**words, "type": "scatter", "mode": "lines", "line": line}
+            # A line of one point would be invisible.
+            mode = "lines" if len(series.y) > 1 else "lines+markers"
+            return {**words, "type": "scatter", "mode": mode, "line": line}
         case "area":
             line = {"color": series.colour, "width": 0, "shape": "hv"}
             stack = {"stackgroup": "bytes", "fillcolor": series.colour}

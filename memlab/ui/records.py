@@ -64,7 +64,7 @@ class Record:
         match event:
             case Started():
                 self.device, self.plan = event.device, event.plan
-            case Notice():
+            case Notice() if event.kind != "loss-not-finite":  # the red line says it, and stops the run
                 self.notices.append(event.message)
             case StepFinished():
                 self._add_step(event)
@@ -74,7 +74,7 @@ class Record:
                 self.run, self.peak, self.stopped = event.run, event.run.peak, event.stopped
                 self.step_peaks = dict(enumerate(event.run.step_peaks))
             case _:
-                pass  # Failed: the bench says it; what came before stays
+                pass  # the bench says it; what came before stays
 
     def _add_step(self, step: StepFinished) -> None:
         self.samples_seen.append(step.samples_seen)

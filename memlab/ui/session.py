@@ -1,7 +1,9 @@
 """One bench's runs as they go: the worker on one side, the ledger on the other. No widget here."""
 
 import threading
+import weakref
 from dataclasses import dataclass
+from typing import ClassVar
 
 from memlab.engine.client import Worker, WorkerBusy
 from memlab.events import Event, Failed, Finished
@@ -27,6 +29,9 @@ class Trouble:
 class Session:
     """Starts runs, takes their events in, and knows how the last one ended."""
 
+    _all: ClassVar[weakref.WeakSet["Session"]] = weakref.WeakSet()
+    _turn: ClassVar[threading.RLock] = threading.RLock()
+
     def __init__(self) -> None:
         self.worker = Worker()
         self.ledger = Ledger()
@@ -37,18 +42,33 @@ class Session:
         self.ended = threading.Event()
         self.ended.set()
         self._failed: Failed | None = None
-        self._closed = False
+        self.closed = False
+        """Nothing runs any more."""
+        Session._all.add(self)
 
     def begin(self, plan: Plan) -> None:
         """Send `plan` to the worker; raise WorkerBusy while a run goes on or its end is not taken in."""
         if not self.ended.is_set():
             raise WorkerBusy("A run is going on: press Stop or wait for its end, then press Run.")
-        if self._closed:
+        if self.closed:
             raise BenchError("This bench is closed; make a new one with memlab.Bench().")
-        self.worker.run(plan)
+        with Session._turn:
+            self.warm_up()
+            self.worker.run(plan)
+            self.ended.clear()
         self.ledger.begin(plan)
         self.trouble, self._failed, self.ending = None, None, ""
-        self.ended.clear()
+
+    def warm_up(self) -> None:
+        """Start the worker, and end those that wait for other benches; they come back with a run.
+
+        A cell that is run again leaves its bench behind, and a waiting worker holds hundreds of MiB.
+        """
+        with Session._turn:
+            for other in list(Session._all):
+                if other.worker is not self.worker and other.ended.is_set():
+                    other.worker.close()
+            self.worker.start()
 
     def take(self) -> bool:
         """Take in what the worker has said since the last call; tell whether there was anything."""
@@ -59,7 +79,7 @@ class Session:
 
     def close(self) -> None:
         """End the worker and a run with it."""
-        self._closed = True
+        self.closed = True
         self.worker.close()
         if not self.ended.is_set():
             self.trouble = Trouble("The bench was closed while this run went on; make a new Bench.")

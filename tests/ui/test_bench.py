@@ -197,6 +197,51 @@ def test_another_model_for_one_run_brings_its_own_data_and_norm(bench: Bench) ->
     assert (run.plan.model, run.plan.data, run.plan.norm) == ("gpt-tiny", "text", "layer")
 
 
+def test_only_one_worker_waits_however_often_a_cell_is_run_again() -> None:
+    first, second = Bench(model="mlp", steps=1), Bench(model="mlp", steps=1)
+
+    first._repr_mimebundle_()
+    second._repr_mimebundle_()
+
+    assert first._session.worker.pid is None
+    assert second._session.worker.pid is not None
+    assert first.run(block=True).losses == second.run(block=True).losses
+    assert first._session.worker.pid is None
+    first.close()
+    second.close()
+    second._repr_mimebundle_()
+    assert second._session.worker.pid is None
+
+
+def test_a_worker_that_trains_is_not_ended_for_another_bench(bench: Bench, until: Until) -> None:
+    bench.run(steps=100_000)
+    until(lambda: bench._session.ledger.newest.losses)
+    other = Bench(model="mlp", steps=1)
+
+    other.run(block=True)
+    other.close()
+
+    assert "running" in state(bench)
+    assert bench.last_error is None
+
+
+def test_a_run_is_found_by_its_letter_before_anothers_name(bench: Bench) -> None:
+    for _ in range(2):
+        bench.run(steps=1, block=True)
+    bench.pin("B", run="A")
+
+    bench.delete("B")
+
+    assert [record.letter for record in bench._session.ledger.records] == ["A"]
+
+
+def test_a_lost_loss_is_said_once(bench: Bench) -> None:
+    bench.run(steps=1000, block=True, learning_rate=1e30, optimizer="sgd")
+
+    assert "is nan" in bench.last_error or "is inf" in bench.last_error
+    assert "loss of optimizer step" not in bench._panel.notes.value
+
+
 def test_a_closed_bench_says_so() -> None:
     bench = Bench()
     bench.close()

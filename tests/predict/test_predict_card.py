@@ -10,6 +10,7 @@ from memlab.memory.beyond import beyond_allocator
 from memlab.memory.cards import CardError, card
 
 SMALL = {"model": "gpt-tiny", "sequence_length": 32, "micro_batch_size": 4, "steps": 2}
+"""Shapes that most tests share: torch computes those of an operation once."""
 
 
 def test_a_card_predicts_without_a_gpu_and_the_figures_agree() -> None:
@@ -46,7 +47,9 @@ def test_fused_updates_need_no_temporaries() -> None:
 @pytest.mark.parametrize("precision", ["fp32", "bf16-mixed", "fp16-mixed", "bf16-true"])
 def test_the_peak_is_the_same_for_two_micro_steps_and_for_more(precision: str) -> None:
     two, eight = (
-        memlab.predict(Plan(**SMALL, precision=precision, gradient_accumulation_steps=k), card="a100-40gb")
+        memlab.predict(
+            Plan(model="mlp", precision=precision, gradient_accumulation_steps=k, steps=2), card="a100-40gb"
+        )
         for k in (2, 8)
     )
 
@@ -83,7 +86,7 @@ def test_autocast_keeps_casted_weights_as_on_a_card(precision: str) -> None:
 
 
 def test_what_does_not_fit_says_so_with_the_peak_of_an_endless_card() -> None:
-    plan = Plan(model="gpt2", sequence_length=1024, micro_batch_size=64, steps=2)
+    plan = Plan(**{**SMALL, "micro_batch_size": 2048, "sequence_length": 256})
     small, large = memlab.predict(plan, card="rtx-4060"), memlab.predict(plan, card="h200")
 
     assert (small.fits, large.fits) == (False, True)

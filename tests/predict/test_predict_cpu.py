@@ -83,7 +83,7 @@ def plans(draw: st.DrawFn) -> Plan:
         return Plan(**{**fields, "norm": None, "data": None, "activation_checkpointing": "none"})
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), phases=UNSHRUNK)
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), phases=UNSHRUNK)
 @given(plans())
 def test_a_prediction_equals_the_measurement(plan: Plan) -> None:
     agree(plan)

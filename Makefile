@@ -8,6 +8,7 @@ LAB_FLAGS ?=
 
 python := $(VENV)/bin/python
 ready := $(VENV)/.memlab-installed
+front_ends := $(VENV)/.memlab-front-ends
 pytest := $(python) -m pytest
 # One thread a process: two test processes share two cores, and byte counts do not depend on it.
 cpu := MEMLAB_DEVICE=cpu OMP_NUM_THREADS=1 MPLBACKEND=Agg JUPYTER_PLATFORM_DIRS=1
@@ -32,9 +33,13 @@ $(ready): pyproject.toml constraints.txt
 	$(python) -m pip install --quiet $(PIP_FLAGS) -c constraints.txt -e ".[lab,test]"
 	@touch $@
 
+$(front_ends): $(ready)
+	$(python) -m pip install --quiet $(PIP_FLAGS) -c constraints.txt -e ".[front-ends]"
+	@touch $@
+
 test: $(ready) tests-here notebooks-here browser-here ## Run every test that fits in 12 minutes on 2 cores
 
-test-all: test slow-here kernels-here ## Run the slow tests too, and the notebooks on more kernels
+test-all: test slow-here kernels-here ## Run the slow tests too, on more front ends and kernels
 
 tests-here: $(ready)
 	$(cpu) $(pytest) -n 2 --dist loadscope --doctest-modules tests memlab -m "not slow and not browser"
@@ -45,7 +50,7 @@ notebooks-here: $(ready)
 browser-here: $(ready)
 	$(cpu) $(pytest) tests -m "browser and not slow"
 
-slow-here: $(ready)
+slow-here: $(front_ends)
 	$(cpu) $(pytest) tests -m slow
 	$(cpu) $(pytest) --nbmake notebooks
 

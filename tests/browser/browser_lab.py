@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ HARMLESS = ("favicon", "ResizeObserver loop")
 
 @dataclass
 class Lab:
-    """A running JupyterLab."""
+    """A running JupyterLab, or another front end."""
 
     address: str
     token: str
@@ -45,12 +46,14 @@ class Lab:
 
 
 @contextmanager
-def jupyterlab(folder: Path, *, dark: bool = False) -> Iterator[Lab]:
-    """Run JupyterLab over `folder`; every setting and every file it writes stays in there."""
+def jupyterlab(folder: Path, *, dark: bool = False, front_end: str = "jupyterlab") -> Iterator[Lab]:
+    """Run JupyterLab over `folder`; every setting and every file it writes stays in there.
+
+    `front_end` "notebook" runs Jupyter Notebook instead, "voila" Voila.
+    """
     port, token = _free_port(), secrets.token_hex(16)
     _settings(folder, dark)
-    flags = [f"--ServerApp.port={port}", f"--IdentityProvider.token={token}", "--ServerApp.ip=127.0.0.1"]
-    program = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", *flags]
+    program = [sys.executable, "-m", front_end, "--no-browser", *_flags(front_end, port, token)]
     with (folder / "server.log").open("w") as log:
         server = subprocess.Popen(
             program,
@@ -72,6 +75,13 @@ def jupyterlab(folder: Path, *, dark: bool = False) -> Iterator[Lab]:
             except subprocess.TimeoutExpired:
                 os.killpg(server.pid, signal.SIGKILL)
                 server.wait()
+
+
+def _flags(front_end: str, port: int, token: str) -> list[str]:
+    if front_end == "voila":  # its own server, with the same kind of token
+        return [f"--port={port}", "--Voila.ip=127.0.0.1", f"--token={token}"]
+    address = [f"--ServerApp.port={port}", "--ServerApp.ip=127.0.0.1"]
+    return [*address, f"--IdentityProvider.token={token}", "--allow-root"]
 
 
 def _free_port() -> int:
@@ -115,6 +125,8 @@ def _wait_for_server(lab: Lab, server: subprocess.Popen) -> None:
         try:
             urllib.request.urlopen(f"{lab.address}/api/status?token={lab.token}", timeout=2).close()
             return
+        except urllib.error.HTTPError:
+            return  # Voila has no status page, but it answers
         except OSError:
             time.sleep(0.2)
     raise AssertionError((lab.folder / "server.log").read_text())

@@ -1,8 +1,8 @@
 """What the bench costs a notebook's kernel: `python benchmarks/bench_ui.py [--runs 200]`.
 
 Prints, on the machine at hand: seconds from Run to the first point with a warm worker; updates a second
-and how far drawing lags behind the worker; bytes of one update; memory that many runs add to the kernel
-and to the worker.
+and how long after its arrival a step is drawn; bytes of one update; how soon another cell answers while a
+run goes on; memory that many runs add to the kernel and to the worker.
 """
 
 import argparse
@@ -11,8 +11,18 @@ import statistics
 import time
 from pathlib import Path
 
+from jupyter_client.manager import start_new_kernel
+
+from memlab.events import Event, StepFinished
 from memlab.ui.bench import Bench
 from memlab.units import MiB
+
+OTHER_CELL = """
+import memlab
+bench = memlab.Bench(model="mlp", micro_batch_size=4, gradient_accumulation_steps=2)
+display(bench)
+bench.run(steps=1_000_000)
+"""
 
 
 def resident_bytes(pid: int | str = "self") -> int:
@@ -33,26 +43,68 @@ def first_point_seconds(bench: Bench) -> float:
     return seconds
 
 
-def tick_seconds(bench: Bench, seconds: float = 5) -> tuple[float, float, int]:
-    """Return updates a second, the median time that one takes, and the bytes that it sends."""
-    times: list[float] = []
-    plain = bench._show_news
+class Watch:
+    """Notes when the worker's steps arrive and when the bench has drawn them."""
 
-    def timed(**how: bool) -> None:
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.seconds: list[float] = []
+        """Of each update."""
+        self.behind: list[float] = []
+        """Seconds from the arrival of the newest step of an update to the end of that update."""
+        self._arrived: dict[int, float] = {}
+        self._draw = bench._show_news
+        self._mailbox = bench._session.worker._process._mailbox
+        self._put = self._mailbox.put
+        bench._show_news, self._mailbox.put = self.draw, self.put
+
+    def put(self, event: Event) -> None:
+        if isinstance(event, StepFinished):
+            self._arrived[event.step] = time.perf_counter()
+        self._put(event)
+
+    def draw(self, **how: bool) -> None:
+        steps = len(self.bench._session.ledger.newest.losses)
         began = time.perf_counter()
-        plain(**how)
-        times.append(time.perf_counter() - began)
+        self._draw(**how)
+        self.seconds.append(time.perf_counter() - began)
+        if steps:
+            self.behind.append(time.perf_counter() - self._arrived[steps - 1])
 
-    bench._show_news = timed
+    def close(self) -> None:
+        self.bench._show_news, self._mailbox.put = self._draw, self._put
+
+
+def updates(bench: Bench, seconds: float = 5) -> tuple[Watch, int]:
+    """Watch a long run for `seconds`; return what was seen, and the bytes of points that an update sends."""
+    watch = Watch(bench)
     bench.run(steps=1_000_000)
     time.sleep(seconds)
     bench._session.worker.stop()
     bench._session.ended.wait()
-    bench._show_news = plain
+    watch.close()
     sent = sum(
         len(trace[axis]) for card in bench._panel.cards for trace in card.chart.view.traces for axis in "xy"
     )
-    return len(times) / seconds, statistics.median(times), sent
+    return watch, sent
+
+
+def answers(cells: int = 50) -> list[float]:
+    """Return the seconds that a kernel takes to answer a small cell while its bench, shown, goes on."""
+    manager, client = start_new_kernel()
+    try:
+        client.execute_interactive(OTHER_CELL, output_hook=lambda _message: None)
+        time.sleep(5)  # the worker is warm, the run goes on
+        times = []
+        for _ in range(cells):
+            began = time.perf_counter()
+            client.execute_interactive("1 + 1", output_hook=lambda _message: None)
+            times.append(time.perf_counter() - began)
+            time.sleep(0.05)
+        return times
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
 
 
 def growth(bench: Bench, runs: int) -> tuple[int, int]:
@@ -68,6 +120,11 @@ def growth(bench: Bench, runs: int) -> tuple[int, int]:
     return after[0] - before[0], after[1] - before[1]
 
 
+def milliseconds(times: list[float]) -> str:
+    """Return median and largest of `times`, given in seconds."""
+    return f"{1000 * statistics.median(times):.0f} ms (median; most {1000 * max(times):.0f} ms)"
+
+
 def main() -> None:
     """Print all figures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -79,8 +136,11 @@ def main() -> None:
     print(
         f"Run to first point, warm worker: median {statistics.median(points):.2f} s, most {max(points):.2f} s"
     )
-    rate, seconds, sent = tick_seconds(bench)
-    print(f"updates: {rate:.1f} a second, {1000 * seconds:.0f} ms each, {sent / 1024:.0f} KiB of points")
+    watch, sent = updates(bench)
+    rate, each = len(watch.seconds) / 5, 1000 * statistics.median(watch.seconds)
+    print(f"updates: {rate:.1f} a second, {each:.0f} ms each, {sent / 1024:.0f} KiB of points")
+    print(f"the newest step is drawn {milliseconds(watch.behind)} after it arrived")
+    print(f"another cell answers within {milliseconds(answers())} while a run goes on")
     kernel, worker = growth(bench, runs)
     print(f"{runs} runs add {kernel / MiB:.1f} MiB to the kernel and {worker / MiB:.1f} MiB to the worker")
     bench.close()

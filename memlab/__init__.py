@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from memlab.engine.predict import predict
     from memlab.memory.meter import Meter
     from memlab.plan import Plan, PlanError
+    from memlab.planner import feasible_plans
     from memlab.predicting.recording import record
     from memlab.predicting.replaying import replay
     from memlab.run import Run
@@ -33,6 +34,7 @@ _PLACES = {
     "predict": "memlab.engine.predict",
     "record": "memlab.predicting.recording",
     "replay": "memlab.predicting.replaying",
+    "feasible_plans": "memlab.planner",
     "compare": "memlab.ui.comparison",
     "Bench": "memlab.ui.bench",
 }

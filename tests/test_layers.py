@@ -16,6 +16,7 @@ LAYERS = (
     {"training", "memory"},
     {"predicting"},
     {"engine"},
+    {"planner"},
     {"course", "cli"},
     {"ui", "__main__"},
 )

@@ -191,12 +191,16 @@ ALIASES = {
 _NOT_THE_MODEL = re.compile(r"nvidia|geforce|tesla|sxm\d?|pcie|hbm\w*|[^a-z0-9]")
 
 
-def card(name: str) -> Card:
+def card(name: str | Card) -> Card:
     """Return the card that `name` means: a row's name, an alias, or what the driver calls it.
+
+    A Card of your own is itself.
 
     >>> card("a100-80gb") is card("NVIDIA A100-SXM4-80GB"), card("Colab").name, card("4090").name
     (True, 't4', 'rtx-4090')
     """
+    if isinstance(name, Card):
+        return name
     found = _BY_KEY.get(_key(name))
     if found is None:
         raise CardError(f"card={name!r} is not in the table; {_near(name)}.")

@@ -4,12 +4,13 @@ import os
 import sys
 from collections.abc import Sequence
 
-from memlab.cli import doctor, lab, train
+from memlab.cli import doctor, lab, plan, predict, train
 from memlab.cli.parser import Parser, UsageError
 from memlab.cli.plan_flags import in_flags
+from memlab.memory.cards import CardError
 from memlab.plan import PlanError
 
-COMMANDS = {"train": train, "doctor": doctor, "lab": lab}
+COMMANDS = {"train": train, "predict": predict, "plan": plan, "doctor": doctor, "lab": lab}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = command_parser().parse(sys.argv[1:] if arguments is None else arguments)
         return COMMANDS[options.command].run(options)
-    except (UsageError, PlanError, MemoryError) as error:
+    except (UsageError, PlanError, CardError, MemoryError) as error:
         print(f"memlab: {in_flags(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of standard output, such as `head`, has seen enough

@@ -22,7 +22,7 @@ class Parser(argparse.ArgumentParser):
         """Return the options in `arguments`; raise UsageError for what nothing knows."""
         options, unknown = self.parse_known_args(arguments)
         if options.command is None:
-            raise UsageError("a command is missing: `memlab train`, `memlab doctor` or `memlab lab`.")
+            raise UsageError(f"a command is missing: {self._commands()}.")
         if unknown:
             chosen = self._chosen(options.command)
             raise UsageError(chosen.unknown_sentence(unknown[0]))
@@ -40,6 +40,11 @@ class Parser(argparse.ArgumentParser):
     @override
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{_plain(message)}; `{self.prog} --help` shows what is possible.")
+
+    def _commands(self) -> str:
+        assert self._subparsers is not None
+        *first, last = (f"`{self.prog} {name}`" for name in self._subparsers._group_actions[0].choices)
+        return f"{', '.join(first)} or {last}"
 
     def _chosen(self, command: str) -> "Parser":
         assert self._subparsers is not None

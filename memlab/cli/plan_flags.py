@@ -4,6 +4,7 @@ import argparse
 import ast
 import inspect
 import re
+from collections.abc import Collection
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
@@ -14,11 +15,13 @@ from memlab.plan_rules import CHOICES
 SWITCHES = ("master_weights", "foreach", "fused")
 
 
-def add_plan_flags(parser: Parser) -> None:
-    """Add a flag for each field of a Plan, and --global-batch-size."""
+def add_plan_flags(parser: Parser, without: Collection[str] = ()) -> None:
+    """Add a flag for each field of a Plan but those in `without`, and --global-batch-size."""
     group = parser.add_argument_group("plan")
     words = field_docs()
     for field in fields(Plan):
+        if field.name in without:
+            continue
         switch = (
             {"action": argparse.BooleanOptionalAction}
             if field.name in SWITCHES
@@ -37,18 +40,21 @@ def add_plan_flags(parser: Parser) -> None:
 
 def plan_from(options: argparse.Namespace) -> Plan:
     """Return the Plan that the flags describe; raise PlanError where one is impossible."""
-    given = {name: value for name, value in vars(options).items() if value is not MISSING}
-    names = [field.name for field in fields(Plan)]
-    values = {
-        name: given[name] if name in SWITCHES else parsed(given[name]) for name in names if name in given
-    }
-    if "global_batch_size" not in given:
+    values = given_fields(options)
+    if options.global_batch_size is MISSING:
         return Plan(**values)
-    if "gradient_accumulation_steps" in given:
+    if "gradient_accumulation_steps" in values:
         raise UsageError(
             "--global-batch-size and --gradient-accumulation-steps say the same thing twice; leave one out."
         )
-    return Plan.for_global_batch(parsed(given["global_batch_size"]), **values)
+    return Plan.for_global_batch(parsed(options.global_batch_size), **values)
+
+
+def given_fields(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields of a Plan that the command line names."""
+    given = {name: value for name, value in vars(options).items() if value is not MISSING}
+    names = [field.name for field in fields(Plan)]
+    return {name: given[name] if name in SWITCHES else parsed(given[name]) for name in names if name in given}
 
 
 def parsed(text: str) -> Any:
@@ -73,7 +79,7 @@ def in_flags(sentence: str) -> str:
     >>> in_flags("micro_batch_size=0 must be at least 1.")
     '--micro-batch-size=0 must be at least 1.'
     """
-    names = [*(field.name for field in fields(Plan)), "global_batch_size"]
+    names = [*(field.name for field in fields(Plan)), "global_batch_size", "card"]
     known = "|".join(sorted(names, key=len, reverse=True))
     return re.sub(rf"(?<![\w-])({known})(?==)", lambda match: flag(match[1]), sentence)
 

@@ -19,7 +19,7 @@ def report(run: Run) -> str:
             else []
         ),
     ]
-    return "\n".join([*map(_row, rows), "", *memory_table(run)])
+    return "\n".join([*map(row, rows), "", *memory_table(run)])
 
 
 def batch_sentence(run: Run) -> str:
@@ -56,8 +56,9 @@ def memory_table(run: Run) -> list[str]:
         **{f"device, {name.replace('_', ' ')}": size for name, size in run.device_bytes.items()},
     }
     rows = [(name, f"{format_bytes(size):>12}  {size:>18,} B") for name, size in totals.items()]
-    return [*map(_row, categories), *map(_row, rows), _row(("the peak came in", run.peak_place))]
+    return [*map(row, categories), *map(row, rows), row(("the peak came in", run.peak_place))]
 
 
-def _row(pair: tuple[str, str]) -> str:
-    return f"{pair[0]:<34}{pair[1]}"
+def row(pair: tuple[str, str]) -> str:
+    """Return a name and its value as one line."""
+    return f"{pair[0]:<34}{pair[1]}".rstrip()

@@ -3,9 +3,9 @@
 import argparse
 import sys
 from itertools import chain
-from pathlib import Path
 
-from memlab.cli.parser import Parser, UsageError
+from memlab.cli.output import add_json_flag, check_writable, put
+from memlab.cli.parser import Parser
 from memlab.cli.plan_flags import add_plan_flags, plan_from
 from memlab.cli.report import report
 from memlab.plan import Plan
@@ -16,36 +16,17 @@ HELP = "train one plan on real data and measure its memory"
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of this command."""
-    parser.add_argument(
-        "--json", metavar="FILE", help="write the Run to FILE; with -, standard output holds the JSON alone"
-    )
+    add_json_flag(parser, "the Run")
     add_plan_flags(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Train, then print the table or the JSON."""
     plan = plan_from(options)
-    if options.json not in (None, "-"):
-        check_writable(Path(options.json))
+    check_writable(options.json)
     result = trained(plan)
-    if options.json == "-":
-        print(result.to_json())
-        return 0
-    if options.json is not None:
-        Path(options.json).write_text(result.to_json() + "\n", encoding="utf-8")
-    print(report(result))
+    put(options.json, result.to_json(), lambda: report(result))
     return 0
-
-
-def check_writable(path: Path) -> None:
-    """Raise UsageError where `path` cannot be written, before anything is trained."""
-    try:
-        with path.open("a"):
-            pass
-    except OSError as error:
-        raise UsageError(
-            f"--json={path} cannot be written ({error.strerror}); name a file in a folder that exists."
-        ) from None
 
 
 def trained(plan: Plan) -> Run:

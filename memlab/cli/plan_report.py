@@ -1,0 +1,77 @@
+"""The planner's proposals as a table for the terminal."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from memlab.plan import Plan
+from memlab.units import format_bytes
+
+if TYPE_CHECKING:
+    from memlab.planner import Proposal
+
+SHOWN = 24
+"""Rows of the table; the JSON holds all proposals."""
+HEADINGS = ("rank", "speed", "micro", "K", "precision", "checkpointing", "optimizer", "needs", "headroom")
+WIDTHS = (4, 7, 7, 5, 12, 15, 17, 11, 11)
+
+
+def plan_report(proposals: Sequence["Proposal"]) -> str:
+    """Return the proposals as a table, with what its figures mean and leave out."""
+    first = proposals[0]
+    ranks = f" on each of {first.plan.world_size} ranks" if first.plan.world_size > 1 else ""
+    lines = [
+        f"{len(proposals)} plans fit the {format_bytes(first.available_bytes)} left of {first.card}{ranks} (predicted), "
+        f"{first.plan.model} with {first.plan.global_batch_size} samples an optimizer step:",
+        _line(HEADINGS),
+        *(_line(_cells(rank, it)) for rank, it in enumerate(proposals[:SHOWN], 1)),
+    ]
+    if len(proposals) > SHOWN:
+        lines.append(f"... and {len(proposals) - SHOWN} slower ones; --json writes all.")
+    return "\n".join([*lines, "", *_notes(proposals)])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS, strict=True))
+
+
+def _cells(rank: int, proposal: "Proposal") -> tuple[str, ...]:
+    plan = proposal.plan
+    return (
+        str(rank),
+        f"{proposal.relative_speed:.2f}",
+        str(plan.micro_batch_size),
+        str(plan.gradient_accumulation_steps),
+        plan.precision,
+        plan.activation_checkpointing,
+        f"{update_name(plan)} {plan.optimizer}",
+        format_bytes(proposal.needed_bytes),
+        format_bytes(proposal.headroom_bytes),
+    )
+
+
+def update_name(plan: Plan) -> str:
+    """Say how the optimizer updates: in one kernel, all weights at once, or one weight after the other."""
+    if plan.fused:
+        return "fused"
+    return "for-loop" if plan.foreach is False else "foreach"
+
+
+def _notes(proposals: Sequence["Proposal"]) -> list[str]:
+    notes = [
+        "speed: samples per second against rank 1, by a roofline of each operation at the card's published rates; "
+        "it ranks plans and is no timing (docs/planner.md).",
+        "needs: the allocator's peak reserve. Left out: CUDA context beyond its smallest, workspaces of cuBLAS and cuDNN.",
+    ]
+    buckets = proposals[0].ddp_bucket_bytes
+    if proposals[0].plan.world_size > 1:
+        how = (
+            "none, as views of one another"
+            if not buckets
+            else "one more copy of the gradients, in their precision"
+        )
+        notes.append(f"DDP's buckets are in it by a formula: {how}. NCCL's own buffers are left out.")
+    if any(it.plan.precision == "bf16-true" and not it.plan.master_weights for it in proposals):
+        notes.append(
+            "bf16-true keeps no FP32 weights: an update below 1/256 of a weight is lost; other precisions keep them."
+        )
+    return notes

@@ -85,7 +85,7 @@ def test_a_lesson_has_its_shape(name: str) -> None:
         assert part in prose + "\n".join(cell.source for cell in cells), part
     assert prose.count("<summary>Hint 1</summary>") == prose.count("<summary>Hint 2</summary>") == exercises
     assert any("predict(" in cell.source for cell in cells) and exercises >= 3
-    assert prose.count("<summary>Solution</summary>") > exercises  # each exercise's, and each guess's
+    assert prose.count("<summary>Solution</summary>") == exercises  # a guess has none: it is measured
 
 
 @pytest.mark.parametrize("name", LESSONS)

@@ -9,7 +9,7 @@ A source is a jupytext py:percent file. A part that the learner writes is marked
     #| end
 
 The student's form (notebooks/NAME.ipynb) keeps the first part and folds the second away below the
-cell; the solved form (notebooks/solved/NAME.ipynb, where there is anything to solve) has it filled in.
+cell, except for a guess, which has no solution; the solved form (notebooks/solved/NAME.ipynb, where there is anything to solve) has it filled in.
 Both are executed; what is kept of their outputs is small and equal on every machine.
 """
 
@@ -78,8 +78,8 @@ def shaped(cell: NotebookNode, form: Form) -> list[NotebookNode]:
     solutions = [match["solution"] for match in PART.finditer(f"{cell.source}\n")]
     part = "student" if form == "student" else "solution"
     cell.source = PART.sub(lambda match: match[part], f"{cell.source}\n").rstrip("\n")
-    if form == "solved" or not solutions:
-        return [cell]
+    if form == "solved" or not solutions or "predict(" in cell.source:
+        return [cell]  # a guess has no solution: its answer is measured below
     return [cell, new_markdown_cell(folded("".join(solutions)))]
 
 

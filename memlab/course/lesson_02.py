@@ -7,8 +7,8 @@ from memlab.course.questions import Question, equal, gives
 
 COUPLING = ("BatchNorm", "GroupNorm", "LayerNorm", "RMSNorm", "dropout", "contrastive loss")
 RATES = ("leave it", "multiply it by 4", "multiply it by 2", "divide it by 4")
-PAIR, TRIPLE = ([8.0, 18.0], [8, 2]), ([3.0, 5.0, 40.0], [1, 5, 4])
-"""Sums of losses and counts of tokens: means 2.6 and 4.8."""
+PAIR, TRIPLE = ([8.0, 18.0], [8, 2]), ([3.0, 5.0, 40.0], [1, 5, 10])
+"""Sums of losses and counts of tokens, 10 and 16 in all: means 2.6 and 3.0."""
 EPOCHS = {(7, 4): [4, 3], (8, 4): [4, 4], (3, 4): [3], (5, 1): [1] * 5, (9, 2): [2, 2, 2, 2, 1]}
 
 
@@ -36,15 +36,19 @@ QUESTIONS = {
     ),
     "02-b": Question(
         kind="function",
-        right=gives((PAIR, 2.6), (TRIPLE, 4.8)),
+        right=gives((PAIR, 2.6), (TRIPLE, 3.0)),
         why="Every token weighs the same, however the window was cut.",
         misconceptions=(
             (lambda f: f([8.0, 18.0], [8, 2]) is ..., "Put your formula in the place of the dots."),
             (
-                gives((PAIR, 5.0), (TRIPLE, 14 / 3)),
+                gives((PAIR, 5.0), (TRIPLE, 8 / 3)),
                 "A mean of means: the tokens of a short micro-batch weigh more than the others.",
             ),
             (gives((PAIR, 13.0), (TRIPLE, 16.0)), "You divided by K; how many tokens counted is not in it."),
+            (
+                gives((PAIR, 2.6), (TRIPLE, 4.8)),
+                "That divides every window by the example's tokens; another window holds another number.",
+            ),
             (
                 gives((PAIR, 26.0), (TRIPLE, 48.0)),
                 "A sum grows with the window; the mean per token is wanted.",

@@ -1,6 +1,7 @@
 """Questions of lesson 04, mixed precision."""
 
 from itertools import permutations
+from math import frexp
 
 from memlab.course.questions import Question, above, below, equal, near
 
@@ -36,10 +37,7 @@ QUESTIONS = {
                 "It survives with less: what lies above half of the smallest number rounds up to it.",
             ),
             (equal(65536), "The usual first scale does it, with room to spare; a smaller one does too."),
-            (
-                lambda scale: scale <= 0 or scale & (scale - 1) if isinstance(scale, int) else True,
-                "A power of two.",
-            ),
+            (lambda scale: scale <= 0 or frexp(scale)[0] != 0.5, "A power of two is asked for."),
             (below(512), "It is still zero in FP16 then. Try it."),
         ),
         hint="It survives, but a smaller power of two does as well.",
@@ -62,6 +60,19 @@ QUESTIONS = {
         hint="Who needs which gradient?",
     ),
     "04-d": Question(
+        kind="number",
+        right=near(16),
+        why="2 for the weight, 2 for its gradient, 4 for the master copy, 8 for AdamW's two averages of it.",
+        misconceptions=(
+            (near(8), "That is all in BF16, without a master copy."),
+            (near(12), "AdamW's averages follow the weights that it updates: the FP32 copy."),
+            (near(14), "The BF16 gradient is stored as well."),
+            (near(18), "That needs gradients in FP32."),
+            (near(20), "That keeps the gradients twice, in BF16 and in FP32."),
+        ),
+        hint="Write a line for each: weight, gradient, master copy, first average, second average.",
+    ),
+    "04-e": Question(
         kind="choices",
         choices=HALVED,
         right=equal({"outputs of matrix products"}),
@@ -85,18 +96,5 @@ QUESTIONS = {
             ),
         ),
         hint="One is missing: which operations does autocast exist for?",
-    ),
-    "04-e": Question(
-        kind="number",
-        right=near(16),
-        why="2 for the weight, 2 for its gradient, 4 for the master copy, 8 for AdamW's two averages of it.",
-        misconceptions=(
-            (near(8), "That is all in BF16, without a master copy."),
-            (near(12), "AdamW's averages follow the weights that it updates: the FP32 copy."),
-            (near(14), "The BF16 gradient is stored as well."),
-            (near(18), "That needs gradients in FP32."),
-            (near(20), "That keeps the gradients twice, in BF16 and in FP32."),
-        ),
-        hint="Write a line for each: weight, gradient, master copy, first average, second average.",
     ),
 }

@@ -33,13 +33,14 @@ def fits(run: Run) -> bool:
 QUESTIONS = {
     "05-a": Question(
         kind="number",
-        right=near(4 / 3, 0.04),
-        why="Backward is two products for each of forward's one; a second forward makes 4 of 3.",
+        right=near(7 / 6),
+        why="Half a forward more makes 3.5 products of 3: backward is two for each of forward's one.",
         misconceptions=(
-            (near(2, 0.04), "Forward is done twice, but backward, the larger part, only once."),
-            (near(1.5, 0.04), "Backward costs twice what forward costs, not as much as forward."),
-            (near(1 / 3, 0.04), "That is the extra; the ratio of the whole is asked."),
-            (near(5 / 3, 0.04), "Backward is not repeated, and each forward counts one."),
+            (near(4 / 3), "That is the price of recomputing every block."),
+            (near(1.5), "The extra is half of a forward; compare it with forward and backward together."),
+            (near(1.25), "Backward costs twice what forward costs, not as much as forward."),
+            (near(1 / 6, 0.03), "That is the extra; the ratio of the whole is asked."),
+            (near(2 / 3), "Recomputing adds work and takes none away."),
         ),
         hint="Let forward cost 1. What does backward cost? Both gradients of a product are products.",
     ),

@@ -208,13 +208,20 @@ for micro_batch_size in (8, 4, 2):  # change me
 
 # %%
 batches, K = 7, 4  # change me; try 3 and 4 as well
-steps = [i for i in range(batches) if (i + 1) % K == 0]
-print(
-    f"{len(steps)} step(s); {batches - K * len(steps)} micro-batches are dropped, or leak into the next epoch"
-)
+weight = nn.Parameter(torch.zeros(1))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for i in range(batches):
+    ((weight - 1).square() / K).backward()
+    print(f"micro-batch {i + 1}: .grad {weight.grad.item():.2f}", end="")
+    if (i + 1) % K == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+    print(f", weight {weight.item():.2f}")
 
 # %% [markdown]
-# With 3 micro-batches and K = 4 this loop never trains at all. Nothing fails; the loss just does not fall.
+# One step, after micro-batch 4. The gradient of the other three is left in `.grad`: the next epoch adds to it
+# (a **leak**), or sets it to zero first (they are **dropped**). With 3 micro-batches and K = 4 this loop never
+# trains at all. Nothing fails; the loss just does not fall.
 # A complete loop ends the epoch with a short window and divides it by what it holds.
 #
 # **Exercise 02-c.** Write `windows(batches, K)`: the list of how many micro-batches each optimizer step of
@@ -291,13 +298,20 @@ warmup_guess = predict("end of the warm-up", 25, "updates")
 warmup_guess
 
 # %%
-warmup_steps, K = 25, 4  # change me
-full_updates = warmup_steps // K
-print(f"stepped per micro-batch: warm after {full_updates} updates and {warmup_steps % K} micro-batch(es)")
-print(f"stepped per update: warm after {warmup_steps} updates")
+warmup_steps, K, updates = 25, 4, {}  # change me
+for calls in (K, 1):  # calls of scheduler.step() for each update
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warmup_steps, total_iters=warmup_steps)
+    updates[calls] = 0
+    while scheduler.get_last_lr()[0] < 0.9999:
+        optimizer.step()
+        for _ in range(calls):
+            scheduler.step()
+        updates[calls] += 1
 
 # %%
-warmup_guess.against(full_updates)
+print(f"stepped after each micro-batch: the full rate after {updates[K]} updates; once an update: {updates[1]}")
+warmup_guess.against(updates[K])
 
 # %% [markdown]
 # **Exercise 02-d.** An epoch has 22 micro-batches, K = 4. How often must `scheduler.step()` be called in

@@ -26,10 +26,10 @@ from memlab.workload import workload_for
 # | BF16 | 8 | 7 |
 #
 # The exponent decides how far the numbers reach, the mantissa how close together they lie. **Which of the
-# two 16-bit formats can hold 100,000? Which can tell 1.004 from 1?** Change the numbers.
+# two 16-bit formats can hold 100,000? Which can tell 1.003 from 1?** Change the numbers.
 
 # %%
-for number in (100_000.0, 1.004, 1e-10):  # change me
+for number in (100_000.0, 1.003, 1e-10):  # change me
     stored = [torch.tensor(number).to(dtype).item() for dtype in (torch.float16, torch.bfloat16)]
     print(f"{number:>12g}  FP16 {stored[0]:<12.6g}  BF16 {stored[1]:.6g}")
 
@@ -275,7 +275,7 @@ for name, options in variants.items():
     print(f"{name:>14}: {kept / (instant['parameters'] / 2):.1f} bytes for each weight")
 
 # %% [markdown]
-# **Exercise 04-e.** How many bytes for each weight does `bf16-true` with `master_weights=True` and AdamW take?
+# **Exercise 04-d.** How many bytes for each weight does `bf16-true` with `master_weights=True` and AdamW take?
 # The averages then follow the master copy.
 #
 # <details><summary>Hint 1</summary>
@@ -295,7 +295,7 @@ answer = None  # a number of bytes
 #| solution
 answer = 2 + 2 + 4 + 4 + 4
 #| end
-check("04-e", answer)
+check("04-d", answer)
 
 # %% [markdown]
 # ## 6. What autocast stores
@@ -314,7 +314,7 @@ print(f"weight {layer.weight.dtype}, its gradient {layer.weight.grad.dtype}")
 print(f"output of the product {hidden.dtype}, loss {loss.dtype}")
 
 # %% [markdown]
-# **Exercise 04-d.** Which of these are 16-bit under autocast?
+# **Exercise 04-e.** Which of these are 16-bit under autocast?
 #
 # <details><summary>Hint 1</summary>
 #
@@ -334,7 +334,7 @@ answer = None  # a set of some of "weights", "weight gradients", "optimizer stat
 #| solution
 answer = {"outputs of matrix products"}
 #| end
-check("04-d", answer)
+check("04-e", answer)
 
 # %% [markdown]
 # ## 7. When it saves memory

@@ -1,6 +1,8 @@
 """Which category each storage has: some know it at birth, the rest when a phase ends."""
 
-from collections.abc import Iterable
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,9 @@ from memlab.memory.ledger import (
     Ledger,
 )
 
+UNSETTLED = (TEMPORARIES, ACTIVATIONS, INPUTS)
+"""What a storage may be called before it turns out to belong to a model or an optimizer."""
+
 
 class Categories:
     """Labels the storages of a ledger: weights, buffers, gradients, optimizer state, activations."""
@@ -23,11 +28,11 @@ class Categories:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._optimizers: list[torch.optim.Optimizer] = []
-        self._knows_a_model = False
+        self._models: list[weakref.ref[nn.Module]] = []
 
     def take_model(self, model: nn.Module) -> None:
         """Label what a model holds."""
-        self._knows_a_model = True
+        self._models.append(weakref.ref(model))
         self._ledger.label(model.parameters(), PARAMETERS)
         self._ledger.label(model.buffers(), BUFFERS)
         self._ledger.label(_gradients(model.parameters()), GRADIENTS)
@@ -37,10 +42,13 @@ class Categories:
         if optimizer in self._optimizers:
             return
         self._optimizers.append(optimizer)
-        # Weights that are not the model's are master copies, which belong to the optimizer.
-        others = OPTIMIZER_STATE if self._knows_a_model else PARAMETERS
-        self._ledger.label(_weights(optimizer), others, only=TEMPORARIES)
+        self._ledger.label(_weights(optimizer), self._of_other_weights, only=UNSETTLED)
         self._ledger.label(_state(optimizer), OPTIMIZER_STATE)
+
+    @property
+    def _of_other_weights(self) -> int:
+        """Weights that are not the model's are master copies, which belong to the optimizer."""
+        return OPTIMIZER_STATE if self._models else PARAMETERS
 
     def forget_optimizers(self) -> None:
         """Let go of the optimizers."""
@@ -52,7 +60,7 @@ class Categories:
         if gradient is None:
             return
         if gradient.layout is not torch.strided:
-            self._ledger.label([gradient], GRADIENTS, only=TEMPORARIES)
+            self._ledger.label([gradient], GRADIENTS, only=UNSETTLED)
             return
         entry = self._ledger.find(gradient)
         if entry is None:
@@ -67,6 +75,12 @@ class Categories:
             if storage.category == INPUTS and storage() is None:
                 storage.category = TEMPORARIES
 
+    def no_inputs(self, first: int) -> None:
+        """What was made from birth number `first` on was no micro-batch: the optimizer came."""
+        for storage in self._ledger.born[first:]:
+            if storage.category == INPUTS:
+                storage.category = TEMPORARIES
+
     def recomputation_ended(self, first: int) -> None:
         """What a recomputation made from birth number `first` on and is alive is kept for backward."""
         born = self._ledger.born
@@ -79,13 +93,27 @@ class Categories:
     def backward_ended(self) -> None:
         """Gradients that no hook showed: those of master copies."""
         for optimizer in self._optimizers:
-            self._ledger.label(_gradients(_weights(optimizer)), GRADIENTS, only=TEMPORARIES)
+            self._ledger.label(_gradients(_weights(optimizer)), GRADIENTS, only=UNSETTLED)
 
     def step_ended(self) -> None:
-        """What the optimizer made and keeps is its state."""
-        if any(storage.category == TEMPORARIES for storage in self._ledger.live.values()):
-            for optimizer in self._optimizers:
-                self._ledger.label(_state(optimizer), OPTIMIZER_STATE, only=TEMPORARIES)
+        """What survives the step may be a model's or an optimizer's: new state, weights that were replaced."""
+        born = self._ledger.born
+        if not born:
+            return
+        first = born[0].number
+        if any(s.number >= first and s.category in UNSETTLED for s in self._ledger.live.values()):
+            self._settle_survivors()
+
+    def _settle_survivors(self) -> None:
+        for reference in self._models:
+            if (model := reference()) is not None:
+                self._ledger.label(model.parameters(), PARAMETERS, only=UNSETTLED)
+                self._ledger.label(model.buffers(), BUFFERS, only=UNSETTLED)
+                self._ledger.label(_gradients(model.parameters()), GRADIENTS, only=UNSETTLED)
+        for optimizer in self._optimizers:
+            self._ledger.label(_weights(optimizer), self._of_other_weights, only=UNSETTLED)
+            self._ledger.label(_state(optimizer), OPTIMIZER_STATE, only=UNSETTLED)
+        self.backward_ended()
 
 
 def _gradients(weights: Iterable[Tensor]) -> list[Tensor]:
@@ -97,6 +125,13 @@ def _weights(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def _state(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    return [
-        value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)
-    ]
+    return [tensor for state in optimizer.state.values() for tensor in _tensors(list(state.values()))]
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    """Yield the tensors in nested lists: L-BFGS keeps its history so."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)

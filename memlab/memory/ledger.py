@@ -1,7 +1,7 @@
 """The book of live storages: who was born, who died, in which phase, and of which category."""
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from operator import attrgetter
 from typing import Any
 
@@ -104,13 +104,15 @@ class Ledger:
         """Return the entry of `tensor`'s storage."""
         return self.live.get(id(tensor.untyped_storage()))
 
-    def label(self, tensors: Iterable[Tensor], category: int, only: int | None = None) -> None:
-        """Give the storages of `tensors` a category; enter those that are not known."""
+    def label(
+        self, tensors: Iterable[Tensor], category: int, only: Collection[int] = range(len(CATEGORIES))
+    ) -> None:
+        """Give the storages of `tensors` a category if they have one of `only`; enter those not known."""
         for tensor in plain(tensors):
             entry = self.find(tensor)
             if entry is None:
                 self.add(tensor, category)
-            elif only is None or entry.category == only:
+            elif entry.category in only:
                 entry.category = category
 
     def label_rest(self, category: int) -> None:
@@ -119,11 +121,11 @@ class Ledger:
             if entry.category == TEMPORARIES:
                 entry.category = category
 
-    def resized(self, tensor: Tensor) -> None:
-        """Enter that an operation may have changed the size of `tensor`'s storage."""
+    def resized(self, tensor: Tensor, category: int) -> None:
+        """Enter that an operation may have changed `tensor`'s storage or its size; `category` if it is new."""
         entry = self.find(tensor)
         if entry is None:
-            self.add(tensor, TEMPORARIES)
+            self.add(tensor, category)
         else:
             self.resized_storage(tensor.untyped_storage())
 

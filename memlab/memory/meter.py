@@ -26,6 +26,7 @@ class Meter:
     (without a model: CUDA where it is in use, else the CPU). Phases and micro-steps are found by themselves, or follow
     `mark` once it was called. Not seen, because no operation shows them: random states kept by
     activation checkpointing (about 5 KiB a segment on the CPU), scratch memory inside kernels,
+    other threads than the one that opened the `with`,
     and on CUDA what the allocator adds. A tensor made before the meter began that is no
     parameter, buffer, gradient or optimizer state is counted from its first use.
 

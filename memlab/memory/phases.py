@@ -25,6 +25,7 @@ class Phases:
         self._first_of_micro_step = 0  # index into the ledger's born
         self._recomputed_from: int | None = None
         self._stepped = False
+        self._stepped_in_backward = False
 
     def go(self, phase: int, micro_step: int | None = None) -> None:
         """From here on the program is in `phase`; `micro_step` None: as before."""
@@ -63,6 +64,8 @@ class Phases:
         elif not backward and self._phase == BACKWARD:
             self.go(OPTIMIZER)
             self._first_of_micro_step = len(self._ledger.born)
+            self.mode.in_forward = True  # perhaps: what is made now may be the next micro-batch
+            self._stepped, self._stepped_in_backward = self._stepped_in_backward, False
 
     def _tail_was_forward(self) -> None:
         """After a backward came no optimizer step: it was the next micro-step's forward."""
@@ -98,9 +101,14 @@ class Phases:
 
     def optimizer_begins(self) -> None:
         """An optimizer's step runs."""
-        if not self.marked:
+        if not self.marked and not self.mode.in_backward:
+            if self._phase == OPTIMIZER:
+                self._categories.no_inputs(self._first_of_micro_step)
             self.go(OPTIMIZER)
 
     def optimizer_ended(self) -> None:
-        """An optimizer's step ended."""
-        self._stepped = not self.marked
+        """An optimizer's step ended; those that run inside backward make one step together."""
+        if self.mode.in_backward:
+            self._stepped_in_backward = not self.marked
+        else:
+            self._stepped = not self.marked

@@ -37,7 +37,7 @@ class StorageMode(TorchDispatchMode):
         self._turn = turn  # called with (in backward, recomputing) when either changes
         self._begins = begins  # called before anything is entered
         self._kinds: dict[Any, int] = {}
-        self._backward = False
+        self.in_backward = False
         self._recomputing = False
         self.in_forward = True
         self.inside_module = False
@@ -54,8 +54,8 @@ class StorageMode(TorchDispatchMode):
             return NotImplemented  # a wrapper subclass (DTensor): count what it does inside
         backward = _in_backward() != -1
         recomputing = backward and _grad_enabled()
-        if backward != self._backward or recomputing != self._recomputing:
-            self._backward, self._recomputing = backward, recomputing
+        if backward != self.in_backward or recomputing != self._recomputing:
+            self.in_backward, self._recomputing = backward, recomputing
             self._turn(backward, recomputing)
         kind = self._kinds.get(func)
         if kind is None:
@@ -78,8 +78,9 @@ class StorageMode(TorchDispatchMode):
             self._enter_cast(out, args)
         else:
             self._begins()
+            category = INPUTS if self.in_forward and not self.inside_module else TEMPORARIES
             for tensor in plain([out, *args, *(kwargs or {}).values()]):
-                self.ledger.resized(tensor)
+                self.ledger.resized(tensor, category)
         return out
 
     def _adopt(self, args: Any) -> None:

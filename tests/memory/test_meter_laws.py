@@ -56,6 +56,23 @@ def test_phases_micro_steps_and_steps_are_found_in_anybody_s_code() -> None:
     assert len(meter.step_peaks) == 2
 
 
+def test_every_micro_batch_is_inputs_and_clipping_is_not() -> None:
+    model = n_model(2, 32)
+    optimizer = sgd(model.parameters())
+    with Meter(model, optimizer) as meter:
+        for _ in range(2):
+            for _ in range(3):
+                model(torch.randn(16, 32)).pow(2).mean().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+    inputs = meter.trace.by_category[:, CATEGORIES.index("inputs")]
+    forward = meter.trace.phase == PHASES.index("forward")
+    for micro_step in range(3):
+        assert inputs[forward & (meter.trace.micro_step == micro_step)].max() == 16 * 32 * 4
+    assert inputs[meter.trace.phase == PHASES.index("optimizer")].max() == 0
+
+
 def test_phases_follow_the_marks_of_a_program_that_sets_them() -> None:
     with Meter() as meter:
         for _ in range(2):

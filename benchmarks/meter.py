@@ -25,8 +25,8 @@ from memlab.training.loop import Trainer
 STEPS = {
     # name: (plan fields, rounds); sized on two cores of 2026
     "mlp, about 1 ms": ({"model": "mlp", "micro_batch_size": 8, "optimizer": "sgd"}, 200),
-    "gpt, about 50 ms": ({"model": "gpt-tiny", "micro_batch_size": 1, "sequence_length": 128}, 40),
-    "gpt, 0.5 to 1 s": ({"model": "gpt-small", "micro_batch_size": 3, "sequence_length": 256}, 12),
+    "gpt, about 50 ms": ({"model": "gpt-tiny", "micro_batch_size": 2, "sequence_length": 128}, 40),
+    "gpt, 0.5 to 1 s": ({"model": "gpt-small", "micro_batch_size": 2, "sequence_length": 256}, 12),
 }
 
 

@@ -23,12 +23,12 @@ class Meter:
 
     Every byte is in one category of `memlab.trace.CATEGORIES` at every change; views and tied
     weights count once. The bytes are requested bytes of storages on the model's kind of device
-    (without a model: CUDA where it is in use, else the CPU). Phases and micro-steps are found by themselves, or follow
-    `mark` once it was called. Not seen, because no operation shows them: random states kept by
-    activation checkpointing (about 5 KiB a segment on the CPU), scratch memory inside kernels,
-    other threads than the one that opened the `with`,
-    and on CUDA what the allocator adds. A tensor made before the meter began that is no
-    parameter, buffer, gradient or optimizer state is counted from its first use.
+    (without a model: CUDA where it is in use, else the CPU). Phases and micro-steps are found by
+    themselves, or follow `mark` once it was called. Not seen: random states kept by activation
+    checkpointing (about 5 KiB a segment on the CPU), scratch memory inside kernels, operations of
+    other threads than the one that opened the `with`, and on CUDA what the allocator adds. A
+    tensor made before the meter began that is no parameter, buffer, gradient or optimizer state
+    is counted from its first use. See docs/meter.md.
 
     `keep="selected"` keeps the changes of the first two steps, the peak's and the last.
     """

@@ -19,6 +19,7 @@ from memlab.training.precision import FullPrecision, precision_for
 from memlab.training.random_state import RandomState
 from memlab.training.schedule import schedule_for
 from memlab.training.step import Outcome, Parts, optimizer_step
+from memlab.training.surroundings import plain_torch
 from memlab.training.sync import sync_for
 from memlab.training.window import Window, windows
 from memlab.training.zeroing import GradientReset
@@ -62,7 +63,7 @@ class Trainer:
         self.steps_done = 0
         self.samples_seen = 0
         self._random = RandomState(plan.seed, self.device)
-        with self._random:
+        with plain_torch(), self._random:
             precision = precision_for(plan, self.device, has_data=dataless_device is None)
             self._parts = _build(plan, self.workload, precision, meter)
         self._windows = windows(self.workload, plan)
@@ -130,7 +131,7 @@ class Trainer:
 
     @contextmanager
     def _surroundings(self) -> Iterator[None]:
-        with self._random, torch.enable_grad(), one_value_explained(self.plan), mismatch_explained():
+        with plain_torch(), self._random, one_value_explained(self.plan), mismatch_explained():
             with self._parts.meter.recording():
                 yield
 

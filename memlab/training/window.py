@@ -1,7 +1,7 @@
 """Windows: the samples of one optimizer step, cut into micro-batches."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
@@ -9,6 +9,7 @@ from typing_extensions import Self
 
 from memlab.data import Batch
 from memlab.plan import Plan
+from memlab.training.surroundings import plain_torch
 from memlab.workload import Workload
 
 
@@ -43,16 +44,10 @@ def windows(workload: Workload, plan: Plan, rank: int = 0) -> Iterator[Window]:
         order = epoch_order(len(workload), plan.seed, epoch)
         for first in range(0, len(order), plan.global_batch_size):
             indices = order[first : first + plan.global_batch_size]
-            batches = tuple(
-                workload.batch(share)
-                for share in shares(indices, plan.micro_batch_size, rank, plan.world_size)
-            )
-            yield Window(
-                micro_batches=batches,
-                items=sum(workload.count(batch) for batch in batches),
-                samples=len(indices),
-                epoch=epoch,
-            )
+            mine = shares(indices, plan.micro_batch_size, rank, plan.world_size)
+            with plain_torch():  # a batch made in FP64, or on a GPU, would be another
+                window = Window.of(workload, [workload.batch(share) for share in mine])
+            yield replace(window, samples=len(indices), epoch=epoch)
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> list[int]:

@@ -71,11 +71,6 @@ def test_other_global_settings_are_as_found_at_every_event() -> None:
     assert all(settings() == before for _ in train(plan, Points()))
 
 
-def test_it_trains_within_no_grad() -> None:
-    with torch.no_grad():
-        assert losses() == losses()
-
-
 @pytest.mark.parametrize("ends", ["runs out", "is closed"])
 @pytest.mark.parametrize(
     "fields",

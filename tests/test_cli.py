@@ -43,7 +43,9 @@ WRONG = {
         "name a file in a folder that exists."
     ),
     "lab --port http": "--port=http must be a whole number from 1 to 65535.",
-    "": "a command is missing: `memlab train`, `memlab doctor` or `memlab lab`.",
+    "": (
+        "a command is missing: `memlab train`, `memlab predict`, `memlab plan`, `memlab doctor` or `memlab lab`."
+    ),
 }
 
 

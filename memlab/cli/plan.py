@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+import time
 from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any
 
@@ -66,23 +67,43 @@ def _asked(options: argparse.Namespace, fields: dict[str, Any]) -> dict[str, Any
 
 def _searched(options: argparse.Namespace, asked: dict[str, Any], fields: dict[str, Any]) -> "list[Proposal]":
     """Return the proposals, with a progress bar on standard error where they take long."""
-    from tqdm import tqdm
-
     from memlab.planner import feasible_plans
 
-    with tqdm(unit="combination", file=sys.stderr, delay=QUIET_SECONDS, leave=False) as bar:
-
-        def show(done: int, total: int, plan: Plan) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-            bar.set_postfix_str(
-                f"{plan.precision}, {plan.activation_checkpointing}, micro-batch {plan.micro_batch_size}"
-            )
-
+    with LateBar() as bar:
         return feasible_plans(
             **asked,
             largest_only=options.largest_only,
             gradient_as_bucket_view=options.gradient_as_bucket_view,
-            progress=show,
+            progress=bar.show,
             **fields,
+        )
+
+
+class LateBar:
+    """A progress bar that appears after QUIET_SECONDS and leaves nothing behind."""
+
+    # tqdm's own `delay` is forgotten when a postfix is set, and the bar then stays in front of an error.
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+        self._bar: Any = None
+
+    def __enter__(self) -> "LateBar":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def show(self, done: int, total: int, plan: Plan) -> None:
+        """Say how far the search is."""
+        if time.perf_counter() - self._began < QUIET_SECONDS:
+            return
+        if self._bar is None:
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, initial=done, unit="combination", file=sys.stderr, leave=False)
+        self._bar.n = done
+        self._bar.set_postfix_str(
+            f"{plan.precision}, {plan.activation_checkpointing}, micro-batch {plan.micro_batch_size}"
         )

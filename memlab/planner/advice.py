@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from memlab.catalog import MODELS
 from memlab.memory.cards import CARDS, Card
@@ -32,43 +33,62 @@ def nothing_fits(tried: Sequence[Combination], fitting: Fitting) -> NothingFits:
 
 def _named(plan: Plan) -> str:
     update = "fused" if plan.fused else "foreach" if plan.foreach else "default"
+    recomputed = "no" if plan.activation_checkpointing == "none" else plan.activation_checkpointing
     return (
         f"micro-batch {plan.micro_batch_size} x K {plan.gradient_accumulation_steps} in {plan.precision} with "
-        f"{plan.activation_checkpointing} checkpointing and {update} {plan.optimizer}"
+        f"{recomputed} checkpointing and {update} {plan.optimizer}"
     )
 
 
 def _advice(changes: list[str]) -> str:
     if not changes:
-        return "no shorter text, adapters or card of the table helps: choose a smaller model"
+        return "no single change that was tried makes it fit: choose a smaller model"
     return f"it fits with {' or '.join(changes)}"
 
 
 def _changes(nearest: Fit, fitting: Fitting) -> Iterator[str]:
     """Yield the changes that make the nearest plan fit, each alone."""
     plan = nearest.plan
+    for change in _alternatives(plan, fitting.card):
+        if _would_fit(plan, fitting, change):
+            yield _said(change)
     length = plan.sequence_length
     while length is not None and length >= 2 * SHORTEST:
         length //= 2
-        if _would_fit(plan, fitting, sequence_length=length):
+        if _would_fit(plan, fitting, {"sequence_length": length}):
             yield f"sequence_length={length}"
             break
-    if not plan.lora_rank and MODELS[plan.model].takes_adapters:
-        if _would_fit(plan, fitting, lora_rank=LORA_RANK):
-            yield f"lora_rank={LORA_RANK}"
-    if larger := _smallest_card(nearest):
+    if larger := _smallest_card(nearest, fitting):
         yield f"card={larger.name!r}"
 
 
-def _would_fit(plan: Plan, fitting: Fitting, **changes: int) -> bool:
+def _alternatives(plan: Plan, card: Card) -> Iterator[dict[str, Any]]:
+    """Yield what the caller may have held fast, and adapters."""
+    if plan.micro_batch_size > 1:
+        micro_batches = plan.micro_batch_size * plan.gradient_accumulation_steps
+        yield {"micro_batch_size": 1, "gradient_accumulation_steps": micro_batches}
+    if plan.activation_checkpointing != "full":
+        yield {"activation_checkpointing": "full"}
+    if plan.precision != "bf16-true" and card.has_bf16:
+        yield {"precision": "bf16-true"}
+    if not plan.lora_rank and MODELS[plan.model].takes_adapters:
+        yield {"lora_rank": LORA_RANK}
+
+
+def _said(change: dict[str, Any]) -> str:
+    name, value = next(iter(change.items()))  # K follows from the micro-batch
+    return f"{name}={value!r}"
+
+
+def _would_fit(plan: Plan, fitting: Fitting, change: dict[str, Any]) -> bool:
     try:
-        changed = replace(plan, **changes)
+        changed = replace(plan, **change)
     except PlanError:
         return False
     return fitting.fits(fitting.fit(changed))
 
 
-def _smallest_card(nearest: Fit) -> Card | None:
+def _smallest_card(nearest: Fit, fitting: Fitting) -> Card | None:
     """Return the card of the table with the least memory on which the nearest plan fits."""
     bf16 = nearest.plan.precision.startswith("bf16")
     enough = [
@@ -77,8 +97,7 @@ def _smallest_card(nearest: Fit) -> Card | None:
         if card.memory_bytes > nearest.needed_bytes and (card.has_bf16 or not bf16)
     ]
     for card in sorted(enough, key=lambda card: (card.memory_bytes, card.name)):
-        there = Fitting(card)
-        fit = there.fit(nearest.plan)
-        if there.fits(fit) and fit.headroom_bytes >= nearest.ddp_bucket_bytes - fit.ddp_bucket_bytes:
+        there = Fitting(card, gradient_as_bucket_view=fitting.gradient_as_bucket_view)
+        if there.fits(there.fit(nearest.plan)):
             return card
     return None

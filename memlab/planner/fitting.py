@@ -12,7 +12,7 @@ from memlab.run import Run
 from memlab.trace import CATEGORIES
 
 Progress = Callable[[int, int, Plan], None]
-"""Called before each prediction: combinations that are decided, of how many, and the plan that comes next."""
+"""Called before each prediction and each count of work: combinations that are decided, of how many, and the plan."""
 
 
 class Fitting:
@@ -21,7 +21,7 @@ class Fitting:
     def __init__(self, card: Card, *, gradient_as_bucket_view: bool = False) -> None:
         self.card = card
         self.available_bytes = card.memory_bytes - beyond_allocator(card)["cuda_context_low"]
-        self._gradient_as_bucket_view = gradient_as_bucket_view
+        self.gradient_as_bucket_view = gradient_as_bucket_view
         self._fits: dict[Plan, tuple[Run, int]] = {}
 
     def fit(self, plan: Plan, before: Callable[[Plan], None] = lambda plan: None) -> Fit:
@@ -33,7 +33,7 @@ class Fitting:
             # The trace is large and not needed any more.
             self._fits[alike] = replace(run, trace=None), gradient_bytes(run)
         run, gradients = self._fits[alike]
-        has_buckets = plan.world_size > 1 and not self._gradient_as_bucket_view
+        has_buckets = plan.world_size > 1 and not self.gradient_as_bucket_view
         return Fit(
             plan=plan,
             card=self.card.name,

@@ -40,7 +40,11 @@ def feasible_plans(
     fitted = []
     for done, combination in enumerate(open_plans):
         report = _reporter(progress, done, len(open_plans))
-        fitted += _fitted(combination, fitting, report, largest_only=largest_only)
+        found = _fitted(combination, fitting, report, largest_only=largest_only)
+        if found:  # counted here, where `progress` can show it and end it
+            report(found[0].fit.plan)
+            work_of(found[0].fit.plan, target)
+        fitted += found
     if not fitted:
         raise nothing_fits(open_plans, fitting)
     return _ranked(fitted, target)

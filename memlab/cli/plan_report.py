@@ -72,6 +72,6 @@ def _notes(proposals: Sequence["Proposal"]) -> list[str]:
         notes.append(f"DDP's buckets are in it by a formula: {how}. NCCL's own buffers are left out.")
     if any(it.plan.precision == "bf16-true" and not it.plan.master_weights for it in proposals):
         notes.append(
-            "bf16-true keeps no FP32 weights: an update below 1/256 of a weight is lost; other precisions keep them."
+            "bf16-true keeps no FP32 weights: an update below 1/512 of a weight is lost; other precisions keep them."
         )
     return notes

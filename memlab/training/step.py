@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from memlab.training.checks import checked_loss_sum
 from memlab.training.clipping import Clip
 from memlab.training.metering import StepMeter
 from memlab.training.norms import NormStatistics
@@ -56,7 +57,7 @@ def optimizer_step(parts: Parts, window: Window) -> Outcome:
             meter.mark("forward", micro_step)
             batch = precision.to_device(host_batch)
             with precision.autocast():
-                loss = parts.workload.loss_sum(model, batch) / items
+                loss = checked_loss_sum(parts.workload, model, batch) / items
             meter.mark("backward", micro_step)
             parts.zero_grad.before_backward(micro_step)
             precision.scale(loss).backward()  # adds to the gradients of the micro-steps before

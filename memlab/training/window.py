@@ -9,6 +9,7 @@ from typing_extensions import Self
 
 from memlab.data import Batch
 from memlab.plan import Plan
+from memlab.training.checks import checked_batch
 from memlab.training.surroundings import plain_torch
 from memlab.workload import Workload
 
@@ -26,11 +27,12 @@ class Window:
 
     @classmethod
     def of(cls, workload: Workload, micro_batches: Sequence[Batch]) -> Self:
-        """Return `micro_batches` of one rank as a window."""
+        """Return `micro_batches` of one rank as a window; raise PlanError where one is no tuple of tensors."""
+        batches = tuple(checked_batch(workload, batch) for batch in micro_batches)
         return cls(
-            micro_batches=tuple(micro_batches),
-            items=sum(workload.count(batch) for batch in micro_batches),
-            samples=sum(len(batch[0]) for batch in micro_batches),
+            micro_batches=batches,
+            items=sum(workload.count(batch) for batch in batches),
+            samples=sum(len(batch[0]) for batch in batches),
         )
 
 

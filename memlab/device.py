@@ -6,6 +6,7 @@ import re
 import torch
 
 from memlab.plan import PlanError
+from memlab.plan_rules import DEVICE, DEVICE_RULE
 
 VARIABLE = "MEMLAB_DEVICE"
 """Environment variable that says what "auto" means."""
@@ -17,13 +18,14 @@ def resolve_device(name: str) -> torch.device:
     "auto" is what MEMLAB_DEVICE says, else CUDA where there is one, else the CPU.
     Raises PlanError where the device does not exist or the variable names none.
     """
+    if not re.fullmatch(DEVICE, name):
+        raise PlanError(f"device={name!r} {DEVICE_RULE}.")
     if name != "auto":
         return _existing(name, f"device={name!r}")
     asked = os.environ.get(VARIABLE, "") or "auto"
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", asked):
+    if not re.fullmatch(DEVICE, asked):
         raise PlanError(
-            f"the environment variable {VARIABLE}={asked!r} must be 'auto', 'cpu', 'cuda' or 'cuda:N'; "
-            "set one of these or unset it."
+            f"the environment variable {VARIABLE}={asked!r} {DEVICE_RULE}; set one of these or unset it."
         )
     if asked != "auto":
         return _existing(asked, f"the environment variable {VARIABLE}={asked!r}")

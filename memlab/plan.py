@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from difflib import get_close_matches
+from functools import wraps
+from typing import Any, Literal, TypeVar
 
 from typing_extensions import Self
 
@@ -14,12 +16,37 @@ ZeroGrad = Literal["after_step", "before_forward", "before_backward", "in_place"
 BatchNormStatistics = Literal["per-micro-batch", "frozen", "accumulated"]
 GradientPrecision = Literal["bf16", "fp32", "bf16+fp32"]
 StatePrecision = Literal["bf16", "fp32"]
+T = TypeVar("T")
 
 
 class PlanError(ValueError):
     """Says in one sentence which value breaks which rule, and the way out."""
 
 
+def _explaining_fields(plan: type[T]) -> type[T]:
+    """Let `plan` answer an unknown field by PlanError, with the fields that are near; its signature stays."""
+    build, known = plan.__init__, [field.name for field in fields(plan)]  # type: ignore[arg-type]
+
+    @wraps(build)
+    def build_from_fields(self: T, *positional: Any, **values: Any) -> None:
+        for name in values:
+            if name not in known:
+                raise PlanError(_unknown(name, known))
+        build(self, *positional, **values)
+
+    plan.__init__ = build_from_fields  # type: ignore[misc]
+    return plan
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    if name == "global_batch_size":
+        return "'global_batch_size' is not a field of a Plan, but follows from three; Plan.for_global_batch takes it."
+    near = get_close_matches(name, known)
+    meant = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the fields are {', '.join(known)}."
+    return f"{name!r} is not a field of a Plan; {meant}"
+
+
+@_explaining_fields
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """Everything that decides one training run. Frozen, hashable; impossible values raise PlanError."""
@@ -117,6 +144,11 @@ class Plan:
         """Derive K = global batch / (micro-batch x world size); raise PlanError where it does not divide."""
         from memlab.plan_rules import accumulation_steps
 
+        if "gradient_accumulation_steps" in others:
+            raise PlanError(
+                f"gradient_accumulation_steps={others['gradient_accumulation_steps']!r} is what for_global_batch derives: "
+                "leave it out, or say Plan(...) without global_batch_size."
+            )
         steps = accumulation_steps(global_batch_size, micro_batch_size, world_size)
         return cls(
             micro_batch_size=micro_batch_size,
@@ -134,11 +166,7 @@ class Plan:
         """Build a plan from `to_dict`'s result; raise PlanError on anything else."""
         if not isinstance(values, dict):
             raise PlanError(f"a plan is a JSON object of field names and values, not {values!r}.")
-        known = [field.name for field in fields(cls)]
-        for name in values:
-            if name not in known:
-                raise PlanError(f"{name!r} is not a field of a Plan; the fields are {', '.join(known)}.")
-        return cls(**values)
+        return cls(**{str(name): value for name, value in values.items()})
 
     def to_json(self) -> str:
         """Return the plan as one line of JSON."""

@@ -2,6 +2,7 @@
 
 import math
 import re
+import reprlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -35,6 +36,10 @@ WHOLE_NUMBERS = {
 }
 SWITCHES = ("master_weights",)
 OPTIONAL_SWITCHES = ("foreach", "fused")
+FP32_LARGEST = float.fromhex("0x1.fffffep127")
+LARGEST_LEARNING_RATE = 1e37  # AdamW's first update multiplies it by ten before torch makes it FP32
+DEVICE = r"auto|cpu|cuda(:([0-9]|[1-9][0-9]|1[01][0-9]|12[0-7]))?"  # torch counts devices in one byte
+DEVICE_RULE = "must be 'auto', 'cpu', 'cuda' or 'cuda:N' with N from 0 to 127"
 
 
 def defaults(plan: "Plan") -> dict[str, Any]:
@@ -108,14 +113,20 @@ def _switches(plan: "Plan") -> Iterator[str]:
             yield f"{name}={value!r} must be True or False{' or None' if name in OPTIONAL_SWITCHES else ''}."
 
 
-def _number(name: str, value: Any, rule: str, holds: Callable[[float], bool]) -> Iterator[str]:
+def _number(
+    name: str, value: Any, rule: str, holds: Callable[[float], bool], largest: float = FP32_LARGEST
+) -> Iterator[str]:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or not holds(value):
+    if not is_number or value in (math.inf, -math.inf) or not holds(value):
         yield f"{name}={value!r} must be {rule}."
+    elif value > largest:
+        yield f"{name}={reprlib.repr(value)} must be at most {largest:.6g}: torch computes with it in FP32."
 
 
 def _numbers(plan: "Plan") -> Iterator[str]:
-    yield from _number("learning_rate", plan.learning_rate, "a number above 0", lambda x: x > 0)
+    yield from _number(
+        "learning_rate", plan.learning_rate, "a number above 0", lambda x: x > 0, LARGEST_LEARNING_RATE
+    )
     yield from _number(
         "dropout", plan.dropout, "a number from 0 up to, not including, 1", lambda x: 0 <= x < 1
     )
@@ -211,8 +222,8 @@ def _batch_norm(plan: "Plan") -> Iterator[str]:
 
 
 def _device(plan: "Plan") -> Iterator[str]:
-    if not isinstance(plan.device, str) or not re.fullmatch(r"auto|cpu|cuda(:\d+)?", plan.device):
-        yield f"device={plan.device!r} must be 'auto', 'cpu', 'cuda' or 'cuda:N'."
+    if not isinstance(plan.device, str) or not re.fullmatch(DEVICE, plan.device):
+        yield f"device={plan.device!r} {DEVICE_RULE}."
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -24,8 +24,8 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         resolve_device("auto")
 
     assert str(caught.value) == (
-        "the environment variable MEMLAB_DEVICE='gpu' must be 'auto', 'cpu', 'cuda' or 'cuda:N'; "
-        "set one of these or unset it."
+        "the environment variable MEMLAB_DEVICE='gpu' must be 'auto', 'cpu', 'cuda' or 'cuda:N' "
+        "with N from 0 to 127; set one of these or unset it."
     )
     assert resolve_device("cpu") == torch.device("cpu")  # a plan that names its device does not ask
 
@@ -41,6 +41,16 @@ def test_a_gpu_that_is_not_there_says_so(monkeypatch: pytest.MonkeyPatch, variab
     assert str(caught.value) == (
         f"{said} needs a GPU that this torch ({torch.__version__}) can use, and finds none; "
         "choose 'cpu' or 'auto'."
+    )
+
+
+@pytest.mark.parametrize("name", ["cuda:128", "cuda:99999999999999999999", "cuda:01", "cuda:\u0663", "xpu"])
+def test_a_device_that_no_machine_has_is_refused_before_torch_sees_it(name: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        resolve_device(name)
+
+    assert str(caught.value) == (
+        f"device={name!r} must be 'auto', 'cpu', 'cuda' or 'cuda:N' with N from 0 to 127."
     )
 
 

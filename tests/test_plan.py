@@ -1,5 +1,7 @@
 """A Plan is a value: impossible ones do not exist, and the error says what would be right."""
 
+import inspect
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -150,8 +152,40 @@ def test_json_that_is_no_plan_says_so(text: str, sentence: str) -> None:
     assert str(caught.value) == sentence
 
 
-def test_an_unknown_field_is_named_beside_the_known_ones() -> None:
-    with pytest.raises(
-        PlanError, match=r"^'batch_size' is not a field of a Plan; the fields are model, data, .*device\.$"
+FIELD_NAMES = ", ".join(field.name for field in fields(Plan))
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("nope", f"'nope' is not a field of a Plan; the fields are {FIELD_NAMES}."),
+        ("batch_size", "'batch_size' is not a field of a Plan; did you mean 'micro_batch_size'?"),
+        (
+            "global_batch_size",
+            "'global_batch_size' is not a field of a Plan, but follows from three; Plan.for_global_batch takes it.",
+        ),
+    ],
+)
+def test_an_unknown_field_is_named_beside_those_that_are_near(name: str, sentence: str) -> None:
+    for build in (
+        lambda: Plan(**{name: 8}),
+        lambda: Plan.from_dict({name: 8}),
+        lambda: replace(Plan(), **{name: 8}),
     ):
-        Plan.from_dict({"batch_size": 8})
+        with pytest.raises(PlanError) as caught:
+            build()
+        assert str(caught.value) == sentence
+
+
+def test_the_signature_of_a_plan_shows_its_fields() -> None:
+    assert list(inspect.signature(Plan).parameters) == [field.name for field in fields(Plan)]
+
+
+def test_steps_that_a_global_batch_derives_cannot_be_given_too() -> None:
+    with pytest.raises(PlanError) as caught:
+        Plan.for_global_batch(16, gradient_accumulation_steps=2)
+
+    assert str(caught.value) == (
+        "gradient_accumulation_steps=2 is what for_global_batch derives: "
+        "leave it out, or say Plan(...) without global_batch_size."
+    )

@@ -52,6 +52,23 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     (dict(fused=0), "fused=0 must be True or False or None."),
     (dict(learning_rate=0), "learning_rate=0 must be a number above 0."),
     (dict(learning_rate=float("nan")), "learning_rate=nan must be a number above 0."),
+    (
+        dict(learning_rate=1e39),
+        "learning_rate=1e+39 must be at most 1e+37: torch computes with it in FP32.",
+    ),
+    (
+        dict(learning_rate=10**400),
+        "learning_rate=100000000000000000...0000000000000000000 must be at most 1e+37: torch computes with it in FP32.",
+    ),
+    (
+        dict(clip_norm=10**400),
+        "clip_norm=100000000000000000...0000000000000000000 must be at most 3.40282e+38: torch computes with it in FP32.",
+    ),
+    (
+        dict(initial_loss_scale=1e39),
+        "initial_loss_scale=1e+39 must be at most 3.40282e+38: torch computes with it in FP32.",
+    ),
+    (dict(learning_rate=float("inf")), "learning_rate=inf must be a number above 0."),
     (dict(learning_rate="1e-3"), "learning_rate='1e-3' must be a number above 0."),
     (dict(dropout=1.0), "dropout=1.0 must be a number from 0 up to, not including, 1."),
     (dict(dropout=-0.1), "dropout=-0.1 must be a number from 0 up to, not including, 1."),
@@ -156,8 +173,12 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
         dict(model="mlp", norm="batch", micro_batch_size=1),
         "micro_batch_size=1 does not go with norm='batch' in model='mlp': one sample has no variance; set it to 2 or more, or choose norm='group' or norm='layer'.",
     ),
-    (dict(device="gpu"), "device='gpu' must be 'auto', 'cpu', 'cuda' or 'cuda:N'."),
-    (dict(device=0), "device=0 must be 'auto', 'cpu', 'cuda' or 'cuda:N'."),
+    (dict(device="gpu"), "device='gpu' must be 'auto', 'cpu', 'cuda' or 'cuda:N' with N from 0 to 127."),
+    (
+        dict(device="cuda:99999999999999999999"),
+        "device='cuda:99999999999999999999' must be 'auto', 'cpu', 'cuda' or 'cuda:N' with N from 0 to 127.",
+    ),
+    (dict(device=0), "device=0 must be 'auto', 'cpu', 'cuda' or 'cuda:N' with N from 0 to 127."),
 ]
 
 

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from typing_extensions import Self
@@ -13,6 +13,10 @@ from memlab.trace import Breakdown, Trace
 from memlab.units import format_bytes
 
 Source = Literal["measured", "predicted"]
+
+
+class RunError(ValueError):
+    """Says in one sentence why some text is no Run, and the way out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +90,20 @@ class Run:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` wrote."""
+        """Read what `to_dict` wrote; raise RunError on anything else."""
+        if not isinstance(values, Mapping):
+            raise RunError(
+                f"a run is a JSON object of names and values, not a value of type {type(values).__name__}; {_WAY_OUT}"
+            )
+        if missing := [field.name for field in fields(cls) if field.name not in values]:
+            raise RunError(f"this JSON object is no run, for it lacks {', '.join(missing)}; {_WAY_OUT}")
+        try:
+            return cls._read(values)
+        except (LookupError, TypeError, AttributeError) as error:
+            raise RunError(f"this run has a part that is none of memlab's ({error!r}); {_WAY_OUT}") from error
+
+    @classmethod
+    def _read(cls, values: Mapping[str, Any]) -> Self:
         return cls(
             **{name: values[name] for name in _PLAIN},
             plan=Plan.from_dict(values["plan"]),
@@ -112,8 +129,14 @@ class Run:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote; `Run.from_json(run.to_json()) == run`."""
-        return cls.from_dict(json.loads(text))
+        """Read what `to_json` wrote; `Run.from_json(run.to_json()) == run`. Raises RunError on anything else."""
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise RunError(
+                f"a run is a JSON object, and this text is no JSON ({error}); {_WAY_OUT}"
+            ) from None
+        return cls.from_dict(values)
 
     @property
     def peak_place(self) -> str:
@@ -135,6 +158,7 @@ class Run:
         ])  # fmt: skip
 
 
+_WAY_OUT = "read a file that run.to_json() or --json wrote."
 _PLAIN = ("source", "peak_allocated", "peak_reserved", "fits", "samples_per_second")
 
 

@@ -1,11 +1,13 @@
 """What a run trains: a model, its data, its optimizer and its loss. Ours, or one that a user brings."""
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.parameter import is_lazy
 
 from memlab import models, optimizers
 from memlab.catalog import MODELS
@@ -186,6 +188,12 @@ def prepare_model(workload: Workload, plan: Plan) -> nn.Module:
             f"{type(workload).__name__}.build_model returned a value of type {type(model).__name__}; "
             "return the nn.Module to train."
         )
+    for name, weight in chain(model.named_parameters(), model.named_buffers()):
+        if is_lazy(weight):
+            raise PlanError(
+                f"{name} of {type(model).__name__} has no shape before the first batch (a lazy module): "
+                f"run one through the model in {type(workload).__name__}.build_model, then return it."
+            )
     if plan.lora_rank and not models.has_lora(model):
         models.apply_lora(model, plan.lora_rank)
     if not any(parameter.requires_grad for parameter in model.parameters()):

@@ -8,7 +8,7 @@ import pytest
 
 from memlab import events
 from memlab.plan import Plan
-from memlab.run import Rank, Run
+from memlab.run import Rank, Run, RunError
 from memlab.trace import CATEGORIES, Breakdown, Trace
 
 PEAK = Breakdown((1024, 0, 512, *(0,) * (len(CATEGORIES) - 3)), "backward", 1, 2, "blocks.0")
@@ -35,6 +35,34 @@ RUN = Run(
 @pytest.mark.parametrize("run", [RUN, replace(RUN, trace=None, ranks=())], ids=["whole", "without trace"])
 def test_json_gives_the_same_run_back(run: Run) -> None:
     assert Run.from_json(run.to_json()) == run
+
+
+WAY_OUT = "read a file that run.to_json() or --json wrote."
+WITHOUT_PEAK = json.dumps(
+    {name: value for name, value in RUN.to_dict().items() if name not in ("peak", "trace")}
+)
+ODD_PEAK = json.dumps({**RUN.to_dict(), "peak": {}})
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[]", f"a run is a JSON object of names and values, not a value of type list; {WAY_OUT}"),
+        (
+            "nope",
+            f"a run is a JSON object, and this text is no JSON (Expecting value: line 1 column 1 (char 0)); {WAY_OUT}",
+        ),
+        ("{}", f"this JSON object is no run, for it lacks {', '.join(vars(RUN))}; {WAY_OUT}"),
+        (WITHOUT_PEAK, f"this JSON object is no run, for it lacks peak, trace; {WAY_OUT}"),
+        (ODD_PEAK, f"this run has a part that is none of memlab's (KeyError('parameters')); {WAY_OUT}"),
+    ],
+    ids=["list", "no JSON", "empty", "without peak", "odd peak"],
+)
+def test_json_that_is_no_run_says_so(text: str, sentence: str) -> None:
+    with pytest.raises(RunError) as caught:
+        Run.from_json(text)
+
+    assert str(caught.value) == sentence
 
 
 def test_the_keys_of_the_json_are_the_names_of_the_attributes() -> None:

@@ -155,9 +155,24 @@ class Frozen(Words):
         return super().build_model(plan).requires_grad_(False)
 
 
+class Lazy(Words):
+    def build_model(self, plan: Plan) -> nn.Module:
+        return nn.Sequential(nn.Linear(2, 4), nn.LazyLinear(3))
+
+
+class LazyNorm(Words):
+    def build_model(self, plan: Plan) -> nn.Module:
+        return nn.Sequential(nn.Linear(2, 3), nn.LazyBatchNorm1d(affine=False))
+
+
+LAZY = "has no shape before the first batch (a lazy module): run one through the model in "
+
+
 @pytest.mark.parametrize(
     ("workload", "sentence"),
     [
+        (Lazy(), f"1.weight of Sequential {LAZY}Lazy.build_model, then return it."),
+        (LazyNorm(), f"1.running_mean of Sequential {LAZY}LazyNorm.build_model, then return it."),
         (Empty(), "Empty has no samples: its __len__ returned 0; give it one at least."),
         (
             Modelless(),
@@ -175,6 +190,19 @@ def test_a_workload_with_nothing_to_train_says_so(workload: Workload, sentence: 
         prepare_model(workload, CUSTOM)
 
     assert str(caught.value) == sentence
+
+
+def test_a_lazy_model_that_saw_a_batch_is_one_like_any_other() -> None:
+    class Warm(Lazy):
+        def build_model(self, plan: Plan) -> nn.Module:
+            model = super().build_model(plan)
+            model(self.batch([0])[0])
+            return model
+
+    assert [tuple(weight.shape) for weight in prepare_model(Warm(), CUSTOM).parameters()][2:] == [
+        (3, 4),
+        (3,),
+    ]
 
 
 def test_a_custom_model_without_a_workload_says_so() -> None:

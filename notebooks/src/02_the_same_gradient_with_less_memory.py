@@ -310,7 +310,7 @@ for calls in (K, 1):  # calls of scheduler.step() for each update
         updates[calls] += 1
 
 # %%
-print(f"stepped after each micro-batch: the full rate after {updates[K]} updates; once an update: {updates[1]}")
+print(f"full rate, stepped each micro-batch: after {updates[K]} updates; each update: after {updates[1]}")
 warmup_guess.against(updates[K])
 
 # %% [markdown]

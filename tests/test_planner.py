@@ -1,6 +1,5 @@
 """The planner: what it proposes fits, all that fits is proposed, and equal questions get equal answers."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,7 +12,6 @@ from memlab.memory.cards import Card, card
 from memlab.plan import Plan, PlanError
 from memlab.planner import NothingFits, Proposal, feasible_plans
 from memlab.planner.search import largest_that
-from memlab.planner.work import work_of
 from memlab.units import MiB
 
 CONTEXT = 256 * MiB
@@ -51,18 +49,18 @@ def test_bisection_finds_what_trying_all_finds(count: int, holding: int) -> None
 
 
 def test_the_planner_finds_what_trying_every_micro_batch_finds() -> None:
-    target = card_with(10)
+    target = card_with(8)
 
-    found = feasible_plans("mlp", target, 896, **ONE)
+    found = feasible_plans("mlp", target, 448, **ONE)
 
     sizes = sorted(it.plan.micro_batch_size for it in found)
-    assert sizes == brute_force(target, 896)
+    assert sizes == brute_force(target, 448)
     assert [it.plan.micro_batch_size for it in found if it.largest] == [sizes[-1]]
-    assert 1 < sizes[-1] < 896, "the card must be neither too large nor too small to prove anything"
+    assert 1 < sizes[-1] < 448, "the card must be neither too large nor too small to prove anything"
 
 
 def test_the_peak_grows_with_the_micro_batch() -> None:
-    found = feasible_plans("mlp", card_with(10), 896, **ONE)
+    found = feasible_plans("mlp", card_with(8), 448, **ONE)
 
     peaks = [it.peak.total for it in sorted(found, key=lambda it: it.plan.micro_batch_size)]
 
@@ -72,7 +70,7 @@ def test_the_peak_grows_with_the_micro_batch() -> None:
 def test_a_proposal_tells_what_predicting_its_plan_tells() -> None:
     target = card_with(10)
 
-    for proposal in feasible_plans("mlp", target, 256, **ONE):
+    for proposal in feasible_plans("mlp", target, 28, **ONE):
         run = predict(proposal.plan, card=target)
 
         assert (proposal.peak, proposal.peak_reserved) == (run.peak, run.peak_reserved), proposal.plan
@@ -213,39 +211,3 @@ def test_an_error_in_progress_ends_the_search() -> None:
         feasible_plans("mlp", A100, 8, micro_batch_size=8, precision="fp32", progress=progress)
 
     assert seen[0] == (0, 6) and seen[-1] == (1, 6), seen
-
-
-SEQ, WIDTH, LAYERS, WORDS = 16, 192, 6, 256
-"""gpt-tiny's shapes, with a short text."""
-BLOCKS = LAYERS * (2 * SEQ * 12 * WIDTH**2 + 4 * SEQ**2 * WIDTH)
-"""Forward of the blocks: four matrices (12 d^2 weights) and two attention products, two operations each."""
-HEAD = 2 * SEQ * WIDTH * WORDS
-
-
-def flops(checkpointing: str, **fields: object) -> float:
-    """Return the work of one sample of gpt-tiny."""
-    plan = Plan(model="gpt-tiny", sequence_length=SEQ, activation_checkpointing=checkpointing, **fields)
-    return work_of(plan, A100).flops(1, 1)
-
-
-@pytest.fixture(scope="module")
-def work() -> Callable[[str], float]:
-    """Return the counts, each made once."""
-    counts = {name: flops(name) for name in ("none", "selective", "full")}
-    return counts.__getitem__
-
-
-def test_work_is_three_forwards_and_attentions_scores_again(work: Callable[[str], float]) -> None:
-    again = LAYERS * 2 * SEQ**2 * WIDTH  # backward makes the scores once more: five products, not four
-
-    assert work("none") == 3 * (BLOCKS + HEAD) + again
-
-
-def test_recomputing_blocks_repeats_their_forward_up_to_the_last_matrix(work: Callable[[str], float]) -> None:
-    last_matrix = LAYERS * 2 * SEQ * 4 * WIDTH**2  # no one saved its result, so recomputation stops before
-
-    assert work("full") - work("none") == BLOCKS - last_matrix
-
-
-def test_selective_recomputation_repeats_no_matrix_product(work: Callable[[str], float]) -> None:
-    assert work("selective") == work("none")

@@ -81,7 +81,8 @@ class OperationCounter(TorchDispatchMode):
         out = func(*args, **kwargs)
         if getattr(func, "is_view", True) or func is _DEVICE_OF:
             return out  # no kernel
-        read, written = ([*self._tensors(it)] for it in ((*args, *kwargs.values()), (out,)))
+        read = [*self._tensors((*args, *kwargs.values()))]
+        written = [*self._tensors((out,) if func._schema.returns else written_arguments(func, args))]
         if func in _LOOKED_UP:
             read = written
         moved_bytes = sum(tensor.numel() * tensor.itemsize for tensor in (*read, *written))
@@ -99,6 +100,15 @@ class OperationCounter(TorchDispatchMode):
                     yield value
             elif isinstance(value, (list, tuple)):
                 yield from self._tensors(value)
+
+
+def written_arguments(func: Any, args: Any) -> list[Any]:
+    """Return the arguments that an operation without results writes into: those of lists, in place."""
+    return [
+        value
+        for argument, value in zip(func._schema.arguments, args)  # noqa: B905
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
 
 
 def flops(func: Any, args: Any, kwargs: Any, out: Any) -> int:

@@ -27,7 +27,7 @@ WRONG = {
     "train --learning-rate nan": "--learning-rate=nan must be a number above 0.",
     "train --precision fp8": "--precision='fp8' must be one of 'fp32', 'bf16-mixed', 'fp16-mixed', 'bf16-true'.",
     "train --micro-batch-size 3 --global-batch-size 16": (
-        "--global-batch-size=16 is not a multiple of micro_batch_size x world_size = 3 x 1 = 3; "
+        "--global-batch-size=16 is not a multiple of --micro-batch-size x --world-size = 3 x 1 = 3; "
         "the nearest that are: 15 and 18."
     ),
     "train --global-batch-size 8 --gradient-accumulation-steps 1": (

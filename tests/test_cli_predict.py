@@ -27,7 +27,7 @@ WRONG = {
     ),
     "plan --card t4 --global-batch-size many": "--global-batch-size='many' must be a whole number, 1 or more.",
     "plan --card t4 --global-batch-size 8 --world-size 3": (
-        "--global-batch-size=8 is not a multiple of micro_batch_size x world_size = 1 x 3 = 3; "
+        "--global-batch-size=8 is not a multiple of --micro-batch-size x --world-size = 1 x 3 = 3; "
         "the nearest that are: 6 and 9."
     ),
     "plan --card t4 --global-batch-size 8 --precision bf16-true": (

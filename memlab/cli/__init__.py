@@ -1,10 +1,10 @@
 """The command `memlab`. Exit 0; 2 with one line that says what is wrong; 130 after Ctrl-C."""
 
-import os
 import sys
 from collections.abc import Sequence
 
 from memlab.cli import doctor, lab, plan, predict, train
+from memlab.cli.output import drop_output, standard_error
 from memlab.cli.parser import Parser, UsageError
 from memlab.cli.plan_flags import in_flags
 from memlab.memory.cards import CardError
@@ -15,14 +15,19 @@ COMMANDS = {"train": train, "predict": predict, "plan": plan, "doctor": doctor, 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command in `arguments` (default: those of this process) and return its exit status."""
+    with standard_error():
+        return _run(sys.argv[1:] if arguments is None else arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
-        options = command_parser().parse(sys.argv[1:] if arguments is None else arguments)
+        options = command_parser().parse(arguments)
         return COMMANDS[options.command].run(options)
     except (UsageError, PlanError, CardError, MemoryError) as error:
         print(f"memlab: {in_flags(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of standard output, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return 0
     except KeyboardInterrupt:
         print("memlab: interrupted.", file=sys.stderr)

@@ -9,11 +9,14 @@ import time
 from dataclasses import dataclass
 
 import memlab
-from memlab.cli.parser import Parser
+from memlab.cli.output import say
+from memlab.cli.parser import Parser, UsageError
 from memlab.units import format_bytes
 
 HELP = "check this installation and print a code word for the teacher"
 PACKAGES = ("torch", "numpy", "ipykernel", "jupyterlab", "ipywidgets", "anywidget", "plotly", "matplotlib")
+BACKENDS = ("plotly", "image", "none")
+"""What MEMLAB_CHARTS may say."""
 NEEDED_TO_TRAIN = ("torch", "numpy")
 WORKER_SECONDS = 120.0
 """How long the worker may take; importing torch from a slow disk takes most of it."""
@@ -42,7 +45,7 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the findings and the code word; 2 where memlab cannot train here."""
     findings = examine()
-    print("\n".join(f"{name:<22}{value}" for name, value in rows(findings)))
+    say("\n".join(f"{name:<22}{value}" for name, value in rows(findings)))
     if findings.trouble is not None:
         print(f"memlab doctor: {findings.trouble}", file=sys.stderr)
         return 2
@@ -52,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
 def examine() -> Findings:
     """Look at versions, device and charts, and train two steps in a worker process."""
     found = {name: version(name) for name in PACKAGES}
+    backend = chart_backend(found)
     trouble, seconds = None, 0.0
     if missing := [name for name in NEEDED_TO_TRAIN if found[name] is None]:
         trouble = f"{' and '.join(missing)} missing: `pip install {' '.join(missing)}` adds what memlab trains with."
@@ -63,7 +67,7 @@ def examine() -> Findings:
         versions=found,
         device=device,
         device_name=device_name,
-        backend=chart_backend(found),
+        backend=backend,
         free=free,
         trouble=trouble,
         seconds=seconds,
@@ -96,6 +100,11 @@ def hardware() -> tuple[str, str, dict[str, int | None]]:
 def chart_backend(found: dict[str, str | None]) -> str:
     """Return how the bench would draw in JupyterLab: "plotly", "image" or "none"."""
     if wish := os.environ.get("MEMLAB_CHARTS"):
+        if wish not in BACKENDS:
+            raise UsageError(
+                f"the environment variable MEMLAB_CHARTS={wish!r} must be one of {', '.join(BACKENDS)}; "
+                "set one of these or unset it."
+            )
         return wish
     if not found["ipywidgets"]:
         return "none"

@@ -78,10 +78,12 @@ def in_flags(sentence: str) -> str:
 
     >>> in_flags("micro_batch_size=0 must be at least 1.")
     '--micro-batch-size=0 must be at least 1.'
+    >>> in_flags("no multiple of micro_batch_size x world_size = 3 x 1")
+    'no multiple of --micro-batch-size x --world-size = 3 x 1'
     """
     names = [*(field.name for field in fields(Plan)), "global_batch_size", "card"]
     known = "|".join(sorted(names, key=len, reverse=True))
-    return re.sub(rf"(?<![\w-])({known})(?==)", lambda match: flag(match[1]), sentence)
+    return re.sub(rf"(?<![\w-])({known})(?==| = | x )", lambda match: flag(match[1]), sentence)
 
 
 def flag(name: str) -> str:

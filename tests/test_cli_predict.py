@@ -1,6 +1,10 @@
 """`memlab predict` and `memlab plan`: what they print, what their JSON holds, and how they end."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -136,3 +140,19 @@ def test_the_headroom_shown_is_that_of_the_python_interface(capsys: pytest.Captu
     best = feasible_plans("mlp", "t4", 4, precision="fp32", fused=True, largest_only=True)[0]
     row = capsys.readouterr().out.splitlines()[2]
     assert row.endswith(format_bytes(best.headroom_bytes)) and best.plan.activation_checkpointing in row, row
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal")
+def test_ctrl_c_in_a_search_is_one_line_and_130() -> None:
+    command = "plan --model gpt-tiny --card t4 --global-batch-size 4096"
+    search = subprocess.Popen(
+        [sys.executable, "-m", "memlab", *command.split()], stderr=subprocess.PIPE, text=True
+    )
+    assert search.stderr is not None
+
+    seen = search.stderr.read(1)  # the bar: a prediction is under way
+    search.send_signal(signal.SIGINT)
+    _, err = search.communicate(timeout=60)
+
+    assert seen and search.returncode == 130, err
+    assert err.splitlines()[-1].rpartition("\r")[2] == "memlab: interrupted.", err

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from memlab.cli import doctor, lab, plan, predict, train
+from memlab.cli.apart import leave_if_computing
 from memlab.cli.output import drop_output, standard_error
 from memlab.cli.parser import Parser, UsageError
 from memlab.cli.plan_flags import in_flags
@@ -31,6 +32,7 @@ def _run(arguments: Sequence[str]) -> int:
         return 0
     except KeyboardInterrupt:
         print("memlab: interrupted.", file=sys.stderr)
+        leave_if_computing(130)
         return 130
 
 

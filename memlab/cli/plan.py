@@ -7,6 +7,7 @@ import time
 from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any
 
+from memlab.cli.apart import computed_apart
 from memlab.cli.output import add_json_flag, check_writable, put
 from memlab.cli.parser import Parser, UsageError
 from memlab.cli.plan_flags import add_plan_flags, given_fields, parsed
@@ -70,12 +71,14 @@ def _searched(options: argparse.Namespace, asked: dict[str, Any], fields: dict[s
     from memlab.planner import feasible_plans
 
     with LateBar() as bar:
-        return feasible_plans(
-            **asked,
-            largest_only=options.largest_only,
-            gradient_as_bucket_view=options.gradient_as_bucket_view,
-            progress=bar.show,
-            **fields,
+        return computed_apart(
+            lambda: feasible_plans(
+                **asked,
+                largest_only=options.largest_only,
+                gradient_as_bucket_view=options.gradient_as_bucket_view,
+                progress=bar.show,
+                **fields,
+            )
         )
 
 

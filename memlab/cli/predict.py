@@ -2,6 +2,7 @@
 
 import argparse
 
+from memlab.cli.apart import computed_apart
 from memlab.cli.output import add_json_flag, check_writable, put
 from memlab.cli.parser import Parser
 from memlab.cli.plan_flags import add_plan_flags, plan_from
@@ -25,6 +26,6 @@ def run(options: argparse.Namespace) -> int:
     check_writable(options.json)
     from memlab.engine.predict import predict
 
-    result = predict(plan, card=options.card)
+    result = computed_apart(lambda: predict(plan, card=options.card))
     put(options.json, result.to_json(), lambda: prediction_report(result))
     return 0

@@ -16,7 +16,11 @@ function plotly() {
   return globalThis.memlabPlotly.loaded;
 }
 
-function render({ model, el }) {
+// JupyterLab can make two models of one widget; only the one that it finds by the address is told of changes.
+const LOOK_AGAIN_MS = 1000;
+
+function render({ model: first, el }) {
+  let model = first;
   const plot = document.createElement("div");
   el.append(plot);
   let asked = false;
@@ -36,14 +40,24 @@ function render({ model, el }) {
   };
   const sizes = new ResizeObserver(soon);
   sizes.observe(el);
-  model.on("change:traces", soon);
-  model.on("change:look", soon);
+  const listen = () => ["change:traces", "change:look"].forEach((change) => model.on(change, soon));
+  const unlisten = () => ["change:traces", "change:look"].forEach((change) => model.off(change, soon));
+  const lookAgain = async () => {
+    const heard = await first.widget_manager.get_model(first.get("address"));
+    if (!open || heard === model || heard.get("traces") === model.get("traces")) return;
+    unlisten();
+    model = heard;
+    listen();
+    soon();
+  };
+  const again = setInterval(() => lookAgain().catch(() => {}), LOOK_AGAIN_MS); // no manager: nothing to mend
+  listen();
   soon();
   return async () => {
     open = false;
+    clearInterval(again);
     sizes.disconnect();
-    model.off("change:traces", soon);
-    model.off("change:look", soon);
+    unlisten();
     (await plotly()).purge(plot);
   };
 }

@@ -87,3 +87,8 @@ def test_without_a_kernel_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("MEMLAB_CHARTS")
 
     assert choose_backend() == "none"
+
+
+def test_a_view_knows_from_the_start_where_the_browser_finds_its_model() -> None:
+    first, second = PlotlyView(), PlotlyView()
+    assert first.address == first.model_id != second.address

@@ -1,5 +1,6 @@
 """The plotly back end: a figure as plotly.js traces and layout, updated in one message."""
 
+import time
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ from ipywidgets import Layout as Size
 from ipywidgets import VBox
 from numpy.typing import NDArray
 
-from memlab.ui.plotly_widget import PlotlyView, plotly_library
+from memlab.ui.plotly_widget import DRAWN, PlotlyView, plotly_library
 from memlab.ui.spec import Figure, Mark, Series, Span
 
 SHADE = "rgba(128, 128, 128, 0.13)"
@@ -15,6 +16,10 @@ GRID = "rgba(128, 128, 128, 0.25)"
 INK = "#444444"
 """Where no style sheet says otherwise (the panel's does, for each theme)."""
 MARGIN = {"l": 52, "r": 14, "t": 18, "b": 36}
+PATIENCE_SECONDS = 4.0
+"""How long a view may leave unanswered what it was sent first."""
+REPLACEMENTS = 3
+"""A kernel whose cell blocks hears no answers: it does not replace views for ever."""
 TICK_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
@@ -26,15 +31,49 @@ class PlotlyChart:
     def __init__(self, height: int) -> None:
         self.figure: Figure | None = None
         self.height = height
-        self.view = PlotlyView(layout=Size(width="100%", height=f"{height}px"))
+        self._replaced = 0
+        self.view = self._new_view()
         self.widget = VBox([plotly_library(), self.view])
 
     def draw(self, figure: Figure) -> None:
         """Send `figure`: one message, of what has changed alone."""
+        self._send(figure)
+        self.figure = figure
+        if figure.series and self._shown and not self._drawn:
+            self._replace_if_deaf()
+
+    def _send(self, figure: Figure) -> None:
         with self.view.hold_sync():
             self.view.traces = [_trace(series) for series in figure.series]
             self.view.look = _look(figure, self.height)
-        self.figure = figure
+
+    def _new_view(self) -> PlotlyView:
+        self._shown = self._drawn = False
+        self._waiting_since: float | None = None
+        view = PlotlyView(layout=Size(width="100%", height=f"{self.height}px"))
+        view.on_msg(self._heard)
+        return view
+
+    def _heard(self, view: PlotlyView, message: object, _buffers: object) -> None:
+        if view is self.view:
+            self._shown = True
+            self._drawn = self._drawn or message == DRAWN
+
+    def _replace_if_deaf(self) -> None:
+        """Give the page another view where the one that it shows does not draw what it is sent.
+
+        A browser that fetches a kernel's widgets while they are being made can end with one that
+        hears nothing more (seen in JupyterLab 4.6, one page load in ten on a busy machine).
+        """
+        now = time.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        elif now - self._waiting_since > PATIENCE_SECONDS and self._replaced < REPLACEMENTS:
+            self._replaced += 1
+            self.view.close()
+            self.view = self._new_view()
+            self._send(self.figure)
+            self.widget.children = [plotly_library(), self.view]
 
 
 def _trace(series: Series) -> dict[str, Any]:

@@ -16,15 +16,12 @@ function plotly() {
   return globalThis.memlabPlotly.loaded;
 }
 
-// JupyterLab can make two models of one widget; only the one that it finds by the address is told of changes.
-const LOOK_AGAIN_MS = 1000;
-
-function render({ model: first, el }) {
-  let model = first;
+function render({ model, el }) {
   const plot = document.createElement("div");
   el.append(plot);
   let asked = false;
   let open = true;
+  let told = false;
   const draw = async () => {
     const Plotly = await plotly();
     asked = false; // what comes from here on asks again
@@ -32,6 +29,10 @@ function render({ model: first, el }) {
     const traces = model.get("traces").map((trace) => ({ ...trace, x: numbers(trace.x), y: numbers(trace.y) }));
     const look = structuredClone(model.get("look"));
     await Plotly.react(plot, traces, { ...look, width: el.clientWidth }, CONFIG);
+    if (traces.length > 0 && !told) {
+      told = true;
+      model.send("drawn");
+    }
   };
   const soon = () => {
     if (asked) return;
@@ -40,24 +41,15 @@ function render({ model: first, el }) {
   };
   const sizes = new ResizeObserver(soon);
   sizes.observe(el);
-  const listen = () => ["change:traces", "change:look"].forEach((change) => model.on(change, soon));
-  const unlisten = () => ["change:traces", "change:look"].forEach((change) => model.off(change, soon));
-  const lookAgain = async () => {
-    const heard = await first.widget_manager.get_model(first.get("address"));
-    if (!open || heard === model || heard.get("traces") === model.get("traces")) return;
-    unlisten();
-    model = heard;
-    listen();
-    soon();
-  };
-  const again = setInterval(() => lookAgain().catch(() => {}), LOOK_AGAIN_MS); // no manager: nothing to mend
-  listen();
+  model.on("change:traces", soon);
+  model.on("change:look", soon);
   soon();
+  model.send("shown");
   return async () => {
     open = false;
-    clearInterval(again);
     sizes.disconnect();
-    unlisten();
+    model.off("change:traces", soon);
+    model.off("change:look", soon);
     (await plotly()).purge(plot);
   };
 }

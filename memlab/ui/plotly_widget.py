@@ -7,11 +7,11 @@ browser has loaded them; five charts on a slow machine came up empty.
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
 
 import anywidget
 import traitlets
+
+SHOWN, DRAWN = "shown", "drawn"
 
 
 class PlotlyLibrary(anywidget.AnyWidget):
@@ -22,23 +22,13 @@ class PlotlyLibrary(anywidget.AnyWidget):
 
 
 class PlotlyView(anywidget.AnyWidget):
-    """Draws what its two traits say.
-
-    A browser that restores a kernel's widgets while they are being made can hold two models of one
-    widget, of which one alone hears of changes. The view looks up its model by `address`, known from
-    the start, and follows the one that is heard.
-    """
+    """Draws what its two traits say; sends SHOWN when it is on a page, DRAWN once it drew a trace."""
 
     _esm = Path(__file__).with_name("plotly_view.js")
-    address = traitlets.Unicode().tag(sync=True)
     traces = traitlets.List().tag(sync=True)
     """plotly.js traces; x and y as bytes of little-endian float64, or as lists of text."""
     look = traitlets.Dict().tag(sync=True)
     """plotly.js layout, without width."""
-
-    def __init__(self, **traits: Any) -> None:
-        address = uuid4().hex
-        super().__init__(model_id=address, address=address, **traits)
 
 
 @cache

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hand_made import memory_event, record
 
+from memlab.ui import plotly_chart
 from memlab.ui.charts import chart, choose_backend
 from memlab.ui.memory_figure import memory_figure
-from memlab.ui.plotly_widget import PlotlyView, plotly_library
+from memlab.ui.plotly_widget import DRAWN, SHOWN, PlotlyView, plotly_library
 from memlab.ui.run_figures import loss_figure, loss_scale_figure, run_peaks_figure, step_peaks_figure
 from memlab.ui.spec import Figure
 
@@ -89,6 +90,21 @@ def test_without_a_kernel_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> N
     assert choose_backend() == "none"
 
 
-def test_a_view_knows_from_the_start_where_the_browser_finds_its_model() -> None:
-    first, second = PlotlyView(), PlotlyView()
-    assert first.address == first.model_id != second.address
+def test_a_view_that_is_shown_and_does_not_draw_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plotly_chart, "PATIENCE_SECONDS", -1.0)
+    figure = loss_figure([record()])
+    drawn = plotly_chart.PlotlyChart(200)
+    deaf = drawn.view
+    drawn.draw(figure)
+    drawn.draw(figure)
+    assert drawn.view is deaf, "nobody looks at it"
+    deaf._handle_custom_msg(SHOWN, [])
+    drawn.draw(figure)
+    drawn.draw(figure)
+    assert drawn.view is not deaf and drawn.widget.children[-1] is drawn.view
+    assert drawn.view.traces[0]["name"] == figure.series[0].name
+    answering = drawn.view
+    answering._handle_custom_msg(DRAWN, [])
+    drawn.draw(figure)
+    drawn.draw(figure)
+    assert drawn.view is answering

@@ -62,8 +62,8 @@ class PlotlyChart:
     def _replace_if_deaf(self) -> None:
         """Give the page another view where the one that it shows does not draw what it is sent.
 
-        A browser that fetches a kernel's widgets while they are being made can end with one that
-        hears nothing more (seen in JupyterLab 4.6, one page load in ten on a busy machine).
+        Seen on a busy machine in JupyterLab 4.6, 5 of 37 page loads: one chart kept its empty start
+        while the kernel sent it all. Why is not proven; perhaps the browser held two models of it.
         """
         now = time.monotonic()
         if self._waiting_since is None:

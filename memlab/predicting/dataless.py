@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from memlab.memory.ledger import TEMPORARIES, Ledger
 from memlab.predicting.refusals import OtherDevice, no_network
+from memlab.predicting.shapes import Shapes
 
 aten = torch.ops.aten
 _DEVICE_OF = torch.ops.prim.device.default
@@ -49,6 +50,7 @@ class DatalessMode(TorchDispatchMode):
         self._rules = dict(rules or {})
         self._kinds: dict[Any, int] = {}
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._shapes = Shapes(self._mode)
         # Its memo leaves weak references on tensors, and `Module.to` cannot swap a tensor that has one.
         self._mode.fake_tensor_converter.set_tensor_memo = lambda tensor, fake: None
 
@@ -91,7 +93,7 @@ class DatalessMode(TorchDispatchMode):
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Return what `func` gives, without data; no other mode sees it."""
-        return self._mode.dispatch(func, (), args, kwargs)
+        return self._shapes(func, args, kwargs)
 
     def empty(self, size: Any, dtype: torch.dtype, stride: Any = None) -> Tensor:
         """Return a tensor of the device; no other mode sees it made."""

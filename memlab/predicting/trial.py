@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -48,7 +48,7 @@ def trial(
         stack.enter_context(predicting_for(capability or AMPERE))
         stack.enter_context(weight_cache())
         stack.enter_context(without_data(mode))
-        alone = replace(plan, world_size=1)
+        alone = plan.of_one_rank
         with closing(Trainer(alone, custom, meter=meter, dataless_device=device)) as trainer:
             for window in steps:
                 trainer.run(window)

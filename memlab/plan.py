@@ -79,6 +79,9 @@ class Plan:
     activation_checkpointing: str = "none"
     """"none"; "full": recompute every block; "every-N": every N-th block; "selective": recompute
     all but the matrix products."""
+    loss_chunks: int = 1
+    """Pieces of a micro-batch's tokens for which head and loss are computed one after the other, forward
+    and again in backward: the logits of one piece live at a time (models that predict text)."""
     optimizer: Optimizer = "adamw"
     """"sgd" or "adamw", from torch.optim."""
     momentum: float = 0.0

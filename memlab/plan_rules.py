@@ -30,6 +30,7 @@ WHOLE_NUMBERS = {
     "sequence_length": 1,
     "loss_scale_growth_interval": 1,
     "lora_rank": 0,
+    "loss_chunks": 1,
     "warmup_steps": 0,
     "steps": 1,
     "seed": 0,
@@ -188,6 +189,26 @@ def _checkpointing(plan: "Plan") -> Iterator[str]:
         )
 
 
+def _loss_chunks(plan: "Plan") -> Iterator[str]:
+    if plan.loss_chunks == 1:
+        return
+    if plan.model == "custom":
+        yield (
+            f"loss_chunks={plan.loss_chunks} does not reach into a Workload's own loss: call "
+            "memlab.cross_entropy.chunked_cross_entropy in its loss_sum, and leave loss_chunks out."
+        )
+    elif MODELS[plan.model].family != "gpt":
+        yield (
+            f"loss_chunks={plan.loss_chunks} needs a model that predicts the next token of a text; "
+            f"model={plan.model!r} is none: set it to 1."
+        )
+    elif plan.loss_chunks > (tokens := plan.micro_batch_size * (plan.sequence_length or 1)):
+        yield (
+            f"loss_chunks={plan.loss_chunks} is more than micro_batch_size x sequence_length = {tokens} tokens: "
+            f"choose {tokens} or less."
+        )
+
+
 def _precision(plan: "Plan") -> Iterator[str]:
     for name, off in (
         ("master_weights", False),
@@ -237,6 +258,7 @@ RULES: tuple[Callable[["Plan"], Iterator[str]], ...] = (
     _numbers,
     _model_and_data,
     _checkpointing,
+    _loss_chunks,
     _precision,
     _optimizer,
     _batch_norm,

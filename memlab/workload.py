@@ -6,11 +6,11 @@ from itertools import chain
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.parameter import is_lazy
 
 from memlab import models, optimizers
 from memlab.catalog import MODELS
+from memlab.cross_entropy import CROSS_ENTROPY, chunked_cross_entropy
 from memlab.data import (
     Batch,
     Digits,
@@ -94,9 +94,7 @@ class Workload:
         """
         *inputs, labels = batch
         logits = model(*inputs).float()  # as autocast does by itself; BF16 weights need it said
-        return functional.cross_entropy(
-            logits.flatten(0, -2), labels.flatten(), reduction="sum", ignore_index=IGNORED
-        )
+        return CROSS_ENTROPY(logits, labels)
 
     def blocks(self, model: nn.Module) -> list[nn.Module]:
         """Return the modules that activation checkpointing may recompute: `model.blocks`, where there are any."""
@@ -125,6 +123,19 @@ class TextWorkload(_CatalogWorkload):
     """Predict the next byte of a text. Batches are tokens and labels, int64 (batch, seq)."""
 
     name = "text"
+
+    def __init__(self, samples: Samples, loss_chunks: int = 1) -> None:
+        super().__init__(samples)
+        self.loss_chunks = loss_chunks
+
+    def loss_sum(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the sum of all cross entropies, of `loss_chunks` pieces of the micro-batch's tokens in turn."""
+        if self.loss_chunks == 1:
+            return super().loss_sum(model, batch)
+        tokens, labels = batch
+        features = model(tokens, with_head=False)
+        inner = getattr(model, "module", model)  # DDP wraps the model, and its forward must have run
+        return chunked_cross_entropy(features, inner.head_weight, labels, self.loss_chunks)
 
 
 class DigitsWorkload(_CatalogWorkload):
@@ -159,13 +170,15 @@ def workload_for(plan: Plan) -> Workload:
             size = MODELS[plan.model].image_size
             return DigitsWorkload(Digits() if size == SIDE else EnlargedDigits(size))
         case "text":
-            return TextWorkload(TextWindows(manual(), _length(plan)))
+            return TextWorkload(TextWindows(manual(), _length(plan)), plan.loss_chunks)
         case "ragged-text":
-            return TextWorkload(Paragraphs(manual(), _length(plan)))
+            return TextWorkload(Paragraphs(manual(), _length(plan)), plan.loss_chunks)
         case "text-pairs":
             return PairsWorkload(TextPairs(manual(), _length(plan)))
         case "file":
-            return TextWorkload(TextWindows(read_text(plan.data.partition(":")[2]), _length(plan)))
+            return TextWorkload(
+                TextWindows(read_text(plan.data.partition(":")[2]), _length(plan)), plan.loss_chunks
+            )
         case data:
             raise AssertionError(f"Plan let data={data!r} pass")
 

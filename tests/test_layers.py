@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "memlab"
 LAYERS = (
     {"units", "catalog", "plan", "plan_rules", "trace", "run", "events"},
-    {"device", "optimizers", "models", "data"},
+    {"device", "optimizers", "models", "data", "cross_entropy"},
     {"workload"},
     {"training", "memory"},
     {"predicting"},

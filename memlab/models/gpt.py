@@ -69,8 +69,13 @@ class GPT(nn.Module):
         # Narrower where a layer adds to the residual stream, as GPT-2 is.
         draw_weights(self, residual_std=0.02 / math.sqrt(2 * config.layers))
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Map tokens, int64 (batch, seq), to logits (batch, seq, vocab).
+    @property
+    def head_weight(self) -> nn.Parameter:
+        """The matrix that makes logits of features; shape (vocab, d_model)."""
+        return self.token_embedding.weight if self.head is None else self.head.weight
+
+    def forward(self, tokens: Tensor, *, with_head: bool = True) -> Tensor:
+        """Map tokens, int64 (batch, seq), to logits (batch, seq, vocab); without head, to its features.
 
         With learned positions seq is at most sequence_length; rotary ones have no end.
         """
@@ -83,7 +88,9 @@ class GPT(nn.Module):
         for block in self.blocks:
             x = block(x, rotation)
         x = self.norm(x)
-        return functional.linear(x, self.token_embedding.weight) if self.head is None else self.head(x)
+        if not with_head:  # a chunked loss applies it piece by piece
+            return x
+        return functional.linear(x, self.head_weight) if self.head is None else self.head(x)
 
     def _positions(self, seq: int) -> Tensor:
         if seq > self.config.sequence_length:

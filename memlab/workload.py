@@ -147,6 +147,10 @@ class DigitsWorkload(_CatalogWorkload):
 
     name = "digits"
 
+    def count(self, batch: Batch) -> int:
+        """Return the number of images: every one has a label."""
+        return len(batch[-1])
+
 
 class PairsWorkload(_CatalogWorkload):
     """Say whether two pieces of text belong together, as BERT was trained to.

@@ -28,8 +28,9 @@ class Digits:
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Return images and labels of the samples `indices`."""
-        rows = np.asarray(indices, np.int64)
-        return torch.from_numpy(self._images[rows]), torch.from_numpy(self._labels[rows])
+        return torch.from_numpy(self._images.take(indices, 0)), torch.from_numpy(
+            self._labels.take(indices, 0)
+        )
 
 
 class EnlargedDigits:

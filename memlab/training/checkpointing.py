@@ -124,15 +124,12 @@ class RecomputationError(RuntimeError):
 
 _last_recomputed = ""
 # torch complains after the recomputation has ended, and on a GPU backward runs in a thread of its own: so
-# the name of the block is left here, for `mismatch_explained` to find.
+# the name of the block is left here, for `explain_mismatch` to find.
 
 
-@contextmanager
-def mismatch_explained() -> Iterator[None]:
-    """Turn torch's complaint about a recomputation into one that names the module."""
-    try:
-        yield
-    except CheckpointError as error:
+def explain_mismatch(error: BaseException) -> None:
+    """Raise torch's complaint about a recomputation as one that names the module; let other errors pass."""
+    if isinstance(error, CheckpointError):
         raise RecomputationError(
             f"{_last_recomputed} computed tensors of other shapes, or another number of them, when its "
             "forward ran again for activation checkpointing: make its forward depend on its inputs and torch's random "

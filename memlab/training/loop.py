@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import torch
 from torch import nn
@@ -11,10 +11,10 @@ from memlab.device import resolve_device
 from memlab.events import Notice, Started, StepFinished
 from memlab.plan import Plan, PlanError
 from memlab.training import notices
-from memlab.training.checkpointing import mismatch_explained, policy_for
+from memlab.training.checkpointing import explain_mismatch, policy_for
 from memlab.training.clipping import clip_for
 from memlab.training.metering import NULL_METER, StepMeter
-from memlab.training.norms import norms_for, one_value_explained
+from memlab.training.norms import explain_one_value, norms_for
 from memlab.training.precision import FullPrecision, precision_for
 from memlab.training.random_state import RandomState
 from memlab.training.schedule import schedule_for
@@ -68,6 +68,8 @@ class Trainer:
             self._parts = _build(plan, self.workload, precision, meter)
         self._windows = windows(self.workload, plan)
         self._notices = notices.at_start(plan, self.workload, self.model, self.device)
+        if dataless_device is None:
+            self._notices += notices.of_this_machine(plan, self.device)
         self._lost = False
 
     @property
@@ -96,10 +98,9 @@ class Trainer:
         begin = time.perf_counter()
         learning_rate = self.optimizer.param_groups[0]["lr"]
         loss_scale = self._parts.precision.loss_scale
-        if window is None:
-            with self._random:
-                window = next(self._windows)
-        outcome = self.run(window)
+        with plain_torch(), self._random:
+            window = next(self._windows) if window is None else window
+            outcome = self._trained(window)
         self.samples_seen += window.samples
         finished = StepFinished(
             step=self.steps_done,
@@ -121,19 +122,19 @@ class Trainer:
 
     def run(self, window: Window) -> Outcome:
         """Train on `window` and read nothing of what came of it."""
+        with plain_torch(), self._random:
+            return self._trained(window)
+
+    def _trained(self, window: Window) -> Outcome:
         _check_items(window, self.steps_done)
-        with self._surroundings():
+        with self._parts.meter.recording():
             try:
                 return optimizer_step(self._parts, window)
-            except BaseException:
+            except BaseException as error:
                 self._parts.zero_grad.after_error()
+                explain_one_value(error, self.plan)
+                explain_mismatch(error)
                 raise
-
-    @contextmanager
-    def _surroundings(self) -> Iterator[None]:
-        with plain_torch(), self._random, one_value_explained(self.plan), mismatch_explained():
-            with self._parts.meter.recording():
-                yield
 
     def _note(self, finished: StepFinished) -> None:
         self._notices += notices.after_step(finished, self._parts.precision.loss_scale)
@@ -194,6 +195,6 @@ def _blocks(workload: Workload, model: nn.Module) -> tuple[list[nn.Module], list
 def _check_items(window: Window, step: int) -> None:
     if window.items == 0:
         raise PlanError(
-            f"optimizer step {step} has no label to learn from: all labels of its {window.samples} samples are "
+            f"optimizer step {step + 1} has no label to learn from: all labels of its {window.samples} samples are "
             "ignored (-100); leave such samples out, or enlarge micro_batch_size or gradient_accumulation_steps."
         )

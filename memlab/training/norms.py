@@ -148,14 +148,9 @@ def norms_for(statistics: BatchNormStatistics, model: nn.Module) -> NormStatisti
             assert_never(never)
 
 
-@contextmanager
-def one_value_explained(plan: Plan) -> Iterator[None]:
-    """Turn torch's complaint about BatchNorm over a single value into the way out."""
-    try:
-        yield
-    except ValueError as error:
-        if not str(error).startswith("Expected more than 1 value per channel"):
-            raise
+def explain_one_value(error: BaseException, plan: Plan) -> None:
+    """Raise torch's complaint about BatchNorm over a single value as the way out; let other errors pass."""
+    if isinstance(error, ValueError) and str(error).startswith("Expected more than 1 value per channel"):
         raise PlanError(
             f"micro_batch_size={plan.micro_batch_size} left BatchNorm a micro-batch of one sample (the tail of an "
             "epoch may be one), which has no variance to normalise by: choose a micro-batch size that leaves "

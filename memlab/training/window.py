@@ -1,7 +1,7 @@
 """Windows: the samples of one optimizer step, cut into micro-batches."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
@@ -26,13 +26,19 @@ class Window:
     epoch: int = 0
 
     @classmethod
-    def of(cls, workload: Workload, micro_batches: Sequence[Batch]) -> Self:
-        """Return `micro_batches` of one rank as a window; raise PlanError where one is no tuple of tensors."""
+    def of(
+        cls, workload: Workload, micro_batches: Sequence[Batch], *, samples: int | None = None, epoch: int = 0
+    ) -> Self:
+        """Return `micro_batches` of one rank as a window; raise PlanError where one is no tuple of tensors.
+
+        `samples` counts those of all ranks; None: there is no other rank.
+        """
         batches = tuple(checked_batch(workload, batch) for batch in micro_batches)
         return cls(
             micro_batches=batches,
             items=sum(workload.count(batch) for batch in batches),
-            samples=sum(len(batch[0]) for batch in batches),
+            samples=sum(len(batch[0]) for batch in batches) if samples is None else samples,
+            epoch=epoch,
         )
 
 
@@ -48,8 +54,9 @@ def windows(workload: Workload, plan: Plan, rank: int = 0) -> Iterator[Window]:
             indices = order[first : first + plan.global_batch_size]
             mine = shares(indices, plan.micro_batch_size, rank, plan.world_size)
             with plain_torch():  # a batch made in FP64, or on a GPU, would be another
-                window = Window.of(workload, [workload.batch(share) for share in mine])
-            yield replace(window, samples=len(indices), epoch=epoch)
+                micro_batches = [workload.batch(share) for share in mine]
+                window = Window.of(workload, micro_batches, samples=len(indices), epoch=epoch)
+            yield window
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> list[int]:

@@ -10,6 +10,7 @@ from memlab.device import resolve_device
 from memlab.engine.control import Control, Stopped
 from memlab.engine.environment import device_bytes, environment
 from memlab.engine.host_memory import limited_to_free_memory
+from memlab.engine.preflight import why_it_cannot_fit
 from memlab.engine.out_of_memory import OutOfMemory, is_out_of_memory, release, sentence
 from memlab.engine.tally import Tally
 from memlab.engine.thin import step_memory
@@ -40,9 +41,13 @@ def measure_events(
 ) -> Iterator[Event]:
     """Train `plan` and yield its events, a StepMemory after each step, and Finished at the end.
 
-    Where memory runs out, Failed is the last event. `control` pauses or stops the run.
+    Where memory runs out, Failed is the last event, and the only one where the plan's weights, gradients and
+    optimizer state alone are more than is free. `control` pauses or stops the run.
     """
     device = resolve_device(plan.device)
+    if workload is None and (refusal := why_it_cannot_fit(plan, device)):
+        yield Failed(kind="out-of-memory", message=refusal)
+        return
     failed = None
     try:
         with _guarded(device):
@@ -97,7 +102,8 @@ def _noted(event: Event, meter: "_ControlledMeter", tally: Tally) -> Iterator[Ev
             yield event
             yield step_memory(meter.last_step, event.step, allocated=meter.allocated, reserved=meter.reserved)
         case Notice():
-            tally.notice(event)
+            if event.kind != "half-precision-slow":  # true of this machine now, not of the plan
+                tally.notice(event)
             yield event
         case _:
             yield event

@@ -1,6 +1,8 @@
 """What a learner should be told about a run, one sentence each."""
 
 import math
+import time
+from functools import lru_cache
 
 import torch
 from torch import nn
@@ -10,6 +12,11 @@ from memlab.events import Notice, StepFinished
 from memlab.plan import Plan
 from memlab.training.norms import batch_norms
 from memlab.workload import Workload
+
+PRODUCT = 128
+"""Rows and columns of the matrices by which two number formats are compared."""
+SLOW = 2.0
+"""Times as long as FP32 from which on a learner is told."""
 
 
 def at_start(plan: Plan, workload: Workload, model: nn.Module, device: torch.device) -> list[Notice]:
@@ -24,13 +31,41 @@ def at_start(plan: Plan, workload: Workload, model: nn.Module, device: torch.dev
     return notices
 
 
+def of_this_machine(plan: Plan, device: torch.device) -> list[Notice]:
+    """Return what a run, and no prediction, has to say before the first step."""
+    if device.type != "cpu" or plan.precision == "fp32":
+        return []
+    dtype = torch.float16 if plan.precision == "fp16-mixed" else torch.bfloat16
+    times = times_as_long(dtype)
+    return [Notice(kind="half-precision-slow", message=_slow(plan, times))] if times >= SLOW else []
+
+
+@lru_cache
+def times_as_long(dtype: torch.dtype) -> float:
+    """Return how long a matrix product takes on this CPU in `dtype`, as a multiple of FP32's time.
+
+    The better of three tries each, once a process; it draws no random number.
+    """
+    return _product_seconds(dtype) / _product_seconds(torch.float32)
+
+
+def _product_seconds(dtype: torch.dtype) -> float:
+    matrix = torch.ones(PRODUCT, PRODUCT, dtype=dtype, device="cpu")
+    seconds = []
+    for _ in range(4):  # the first one makes ready
+        began = time.perf_counter()
+        matrix @ matrix
+        seconds.append(time.perf_counter() - began)
+    return min(seconds[1:])
+
+
 def after_step(finished: StepFinished, scale_after: float | None) -> list[Notice]:
     """Return what one step gives to say."""
     if finished.skipped:
         return [
             Notice(
                 kind="step-skipped",
-                message=f"Optimizer step {finished.step} was skipped, and the schedule with it: a gradient was "
+                message=f"Optimizer step {finished.step + 1} was skipped, and the schedule with it: a gradient was "
                 f"infinite or NaN at loss scale {finished.loss_scale:g}, which is now {scale_after:g}.",
             )
         ]
@@ -41,7 +76,7 @@ def loss_not_finite(finished: StepFinished) -> Notice:
     """Return what is said once when the loss is lost."""
     return Notice(
         kind="loss-not-finite",
-        message=f"The loss of optimizer step {finished.step} is {finished.loss}: lower the learning rate, warm up "
+        message=f"The loss of optimizer step {finished.step + 1} is {finished.loss}: lower the learning rate, warm up "
         "longer or clip the gradients.",
     )
 
@@ -77,4 +112,13 @@ def _bf16(plan: Plan, device: torch.device) -> str:
     return (
         f"{device} has no BF16 of its own and emulates precision={plan.precision!r} slowly: choose 'fp16-mixed', "
         "or a GPU of compute capability 8.0 or higher."
+    )
+
+
+def _slow(plan: Plan, times: float) -> str:
+    name = "FP16" if plan.precision == "fp16-mixed" else "BF16"
+    return (
+        f"This CPU has no fast {name}: a product of {PRODUCT} x {PRODUCT} matrices, timed before this run, took "
+        f"{times:.0f} times as long as in FP32, so precision={plan.precision!r} trains slowly here; its bytes are "
+        "right all the same, and a smaller model, batch or sequence_length shows them sooner."
     )

@@ -154,7 +154,7 @@ def test_a_contrastive_loss_has_no_gradient_in_micro_batches_of_one_and_says_so(
 
 def test_a_window_without_labels_is_refused() -> None:
     with pytest.raises(
-        PlanError, match=r"^optimizer step 0 has no label to learn from: all labels of its 2 "
+        PlanError, match=r"^optimizer step 1 has no label to learn from: all labels of its 2 "
     ):
         Trainer(custom(micro_batch_size=2), Values([NAN] * 4)).step()
 
@@ -164,7 +164,7 @@ def test_a_lost_loss_is_said_once() -> None:
 
     said = [event.message for event in events if isinstance(event, Notice)]
     assert said == [
-        "The loss of optimizer step 0 is inf: lower the learning rate, warm up longer or clip the gradients."
+        "The loss of optimizer step 1 is inf: lower the learning rate, warm up longer or clip the gradients."
     ]
 
 

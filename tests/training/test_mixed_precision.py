@@ -6,7 +6,8 @@ from torch import nn
 from toys import Line, Points, Values, custom, gradients
 
 from memlab.events import Notice, StepFinished
-from memlab.plan import PlanError
+from memlab.plan import Plan, PlanError
+from memlab.training import notices
 from memlab.training.loop import Trainer, train
 
 
@@ -54,7 +55,7 @@ def test_an_overflow_skips_update_and_schedule_and_halves_the_scale() -> None:
     assert [step.learning_rate for step in steps] == [0.25, 0.25, 0.5, 0.75]
     said = [event.message for event in events if isinstance(event, Notice) and event.kind == "step-skipped"]
     assert said == [
-        "Optimizer step 0 was skipped, and the schedule with it: a gradient was infinite or NaN at loss scale "
+        "Optimizer step 1 was skipped, and the schedule with it: a gradient was infinite or NaN at loss scale "
         "65536, which is now 32768."
     ]
 
@@ -128,3 +129,28 @@ def test_a_fused_optimizer_skips_too(fused: bool | None) -> None:
 
     assert [trainer.step().skipped, trainer.model.weight.item()] == [True, 1.0]
     assert [trainer.step().skipped, trainer.model.weight.item() < 1.0] == [False, True]
+
+
+@pytest.mark.parametrize(("precision", "name"), [("fp16-mixed", "FP16"), ("bf16-true", "BF16")])
+def test_a_cpu_without_fast_half_precision_is_told_with_the_measured_factor(
+    precision: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "times_as_long", lambda dtype: 23.4)
+    (notice,) = notices.of_this_machine(Plan(precision=precision), torch.device("cpu"))
+
+    assert notice.kind == "half-precision-slow"
+    assert notice.message.startswith(
+        f"This CPU has no fast {name}: a product of 128 x 128 matrices, timed before this run, took 23 times as long"
+    )
+    assert notices.of_this_machine(Plan(), torch.device("cpu")) == []
+
+    monkeypatch.setattr(notices, "times_as_long", lambda dtype: 1.1)
+    assert notices.of_this_machine(Plan(precision=precision), torch.device("cpu")) == []
+
+
+def test_the_factor_is_measured_without_a_random_number() -> None:
+    before = torch.get_rng_state()
+
+    assert notices.times_as_long(torch.float16) > 0
+
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,52 @@
+"""Refuse, before any memory is taken, a plan whose weights and their companions cannot fit."""
+
+import torch
+
+from memlab.catalog import MODELS
+from memlab.engine.host_memory import free_bytes
+from memlab.plan import Plan
+from memlab.units import format_bytes
+
+
+def why_it_cannot_fit(plan: Plan, device: torch.device) -> str | None:
+    """Return one sentence where `plan` needs more than `device` has before one activation is kept.
+
+    Small models are tried: what they hold beside activations fits anywhere.
+    """
+    if plan.model not in MODELS or MODELS[plan.model].small:
+        return None
+    needed, free = least_bytes(plan), _free(device)
+    if free is None or needed <= free:
+        return None
+    weights = MODELS[plan.model].parameters
+    return (
+        f"model={plan.model!r} needs at least {format_bytes(needed)} ({weights:,} weights with gradients and "
+        f"optimizer state, before one activation), and {device} has {format_bytes(free)} free: predict it for a "
+        "card instead, memlab.predict(plan, card='a100-80gb'), or choose a smaller model."
+    )
+
+
+def least_bytes(plan: Plan) -> int:
+    """Return the bytes of weights, gradients and optimizer state that no plan of this model gets below.
+
+    All of them are alive when the optimizer steps. Adapters' gradients and state count as nothing.
+    """
+    weight = 2 if plan.precision == "bf16-true" else 4
+    each = weight
+    if not plan.lora_rank:
+        moment = 4 if plan.master_weights or plan.optimizer_state_precision == "fp32" else weight
+        each += weight + _moments(plan) * moment + (4 if plan.master_weights else 0)
+    return MODELS[plan.model].parameters * each
+
+
+def _moments(plan: Plan) -> int:
+    """Return how many numbers the optimizer keeps for each weight."""
+    if plan.optimizer == "adamw":
+        return 2
+    return 1 if plan.momentum else 0
+
+
+def _free(device: torch.device) -> int | None:
+    if device.type == "cpu":
+        return free_bytes()
+    return torch.cuda.get_device_properties(device).total_memory  # what is cached can be had again

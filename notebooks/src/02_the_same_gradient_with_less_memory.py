@@ -97,6 +97,24 @@ factor_guess.against(
 # size, so the factor cancels; clipping to a norm hides it as well. That is why this bug lives so long: the
 # loss curve looks fine.
 #
+# One of Adam's family is not so safe. Adam with `weight_decay` adds $0.1\,w$ to the *gradient* (an L2 term);
+# AdamW takes it off the weight, apart from the gradient. **Without dividing, which of the two steps points
+# elsewhere?**
+
+# %%
+for kind in (torch.optim.Adam, torch.optim.AdamW):
+    for factor in (1, 4):  # change me
+        weight = nn.Parameter(torch.tensor([1.0, -1.0]))
+        optimizer = kind([weight], lr=0.01, weight_decay=0.1)
+        for gradient in (torch.tensor([0.02, 0.15]), torch.tensor([0.05, 0.05])):
+            weight.grad = factor * gradient
+            optimizer.step()
+        print(f"{kind.__name__:>5}, gradient x {factor}: {weight[0]:.4f}, {weight[1]:.4f}")
+
+# %% [markdown]
+# AdamW ends at the same weights (up to the tiny `eps` in its division). Adam does not: four times the gradient beside
+# the same $0.1\,w$ makes the decay four times weaker.
+#
 # **Exercise 02-a.** SGD with a weight decay inside the gradient (`weight_decay=0.1`, which adds
 # $0.1\,w$ to it), no clipping, K = 8, no division. By which factor is the part of the step that comes from
 # the *loss* too long?
@@ -187,7 +205,7 @@ for micro_batch_size in (8, 4, 2):  # change me
     for event in memlab.train(plan):
         if isinstance(event, StepFinished):
             print(
-                f"micro-batch {micro_batch_size}, step {event.step}: {event.items:,} items, loss {event.loss:.5f}"
+                f"micro-batch {micro_batch_size}, step {event.step + 1}: {event.items:,} items, loss {event.loss:.5f}"
             )
 
 # %% [markdown]
@@ -262,7 +280,8 @@ plan = memlab.Plan(model="mlp", micro_batch_size=128, gradient_accumulation_step
 for event in memlab.train(plan):
     if isinstance(event, StepFinished):
         print(
-            f"epoch {event.epoch}, step {event.step}: {event.micro_steps} micro-batches, {event.samples} samples"
+            f"epoch {event.epoch + 1}, step {event.step + 1}: {event.micro_steps} micro-batches, "
+            f"{event.samples} samples"
         )
 
 # %% [markdown]

@@ -162,7 +162,7 @@ steps = [event for event in memlab.train(plan) if isinstance(event, StepFinished
 # %% tags=["nbval-ignore-output"]
 for event in steps:
     print(
-        f"step {event.step:>2}: scale 2**{torch.tensor(event.loss_scale).log2():.0f}",
+        f"step {event.step + 1:>2}: scale 2**{torch.tensor(event.loss_scale).log2():.0f}",
         "skipped" * event.skipped,
     )
 
@@ -304,8 +304,9 @@ check("04-d", answer)
 # is the type of the weight, of its gradient, and of what flows backward inside?**
 
 # %%
+half = torch.bfloat16  # change me: torch.float16
 layer = nn.Linear(8, 8)
-with torch.autocast("cpu", torch.bfloat16):
+with torch.autocast("cpu", half):
     hidden = layer(torch.randn(4, 8))
     loss = nn.functional.mse_loss(hidden, torch.zeros(4, 8))
 hidden.register_hook(lambda gradient: print(f"inside backward: {gradient.dtype}"))
@@ -314,6 +315,18 @@ print(f"weight {layer.weight.dtype}, its gradient {layer.weight.grad.dtype}")
 print(f"output of the product {hidden.dtype}, loss {loss.dtype}")
 
 # %% [markdown]
+# FP16 is no different. **Count the gradients' bytes of a whole model: 4 for each weight, or 2?**
+
+# %%
+for precision in ("fp32", "bf16-mixed", "fp16-mixed"):  # change me
+    run = memlab.measure(memlab.Plan(model="mlp", precision=precision, steps=1))
+    gradients, weights = (run.peaks_by_phase["optimizer"][row] for row in ("gradients", "parameters"))
+    print(f"{precision:>10}: weights {weights:,} B, their gradients {gradients:,} B")
+
+# %% [markdown]
+# So there is no FP16 gradient that is "unscaled to FP32": the scaler divides FP32 gradients by the scale. 16-bit
+# gradients exist inside the backward pass alone, and that is where they vanish without a scale.
+#
 # **Exercise 04-e.** Which of these are 16-bit under autocast?
 #
 # <details><summary>Hint 1</summary>

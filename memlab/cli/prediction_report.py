@@ -1,6 +1,9 @@
 """A predicted Run as a table for the terminal."""
 
+from collections.abc import Mapping
+
 from memlab.cli.report import batch_sentence, memory_table, row
+from memlab.logits import logits_memory
 from memlab.memory.beyond import beyond_allocator
 from memlab.memory.cards import Card, card
 from memlab.run import Run
@@ -16,7 +19,7 @@ def prediction_report(run: Run) -> str:
         ("global batch", batch_sentence(run)),
         ("device", f"{name} ({run.environment['device_name']})"),
     ]
-    lines = [*map(row, rows), "", *memory_table(run)]
+    lines = [*map(row, rows), "", *memory_table(run), *_of_the_loss(run)]
     if name.startswith("card:"):
         lines += ["", *_on_the_card(run, card(name.removeprefix("card:")))]
     assumed = [(subject, run.environment[subject]) for subject in ASSUMED if subject in run.environment]
@@ -26,6 +29,36 @@ def prediction_report(run: Run) -> str:
 
 ASSUMED = ("batches", "loss_scale", "ranks")
 """What a prediction may take for granted."""
+
+
+def _of_the_loss(run: Run) -> list[str]:
+    """Return the lines of what the logits take, for a model of text, whose vocabulary makes them large."""
+    found = logits_memory(run)
+    if found is None or run.plan.sequence_length is None:
+        return []
+    chunks = f", in {run.plan.loss_chunks} chunks" if run.plan.loss_chunks > 1 else ""
+    return [
+        "",
+        row((f"of that the loss's own{chunks}", "(logits, their FP32 copies, their gradient)")),
+        *(
+            row(
+                (
+                    f"  {name.replace('_', ' ')}",
+                    f"{_size(sizes)}  = {_sum(sizes)}" if any(sizes.values()) else "none",
+                )
+            )
+            for name, sizes in vars(found).items()
+        ),
+    ]
+
+
+def _size(sizes: Mapping[str, int]) -> str:
+    total = sum(sizes.values())
+    return f"{format_bytes(total):>12}  {total:>18,} B"
+
+
+def _sum(sizes: Mapping[str, int]) -> str:
+    return " + ".join(f"{name} {format_bytes(size)}" for name, size in sizes.items() if size)
 
 
 def _on_the_card(run: Run, target: Card) -> list[str]:

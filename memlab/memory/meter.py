@@ -11,10 +11,11 @@ from typing_extensions import Self
 from memlab.memory.categories import Categories
 from memlab.memory.cuda import allocator_for
 from memlab.memory.hooks import ModuleNames, watch_gradients, watch_modules, watch_optimizers, watch_resizes
-from memlab.memory.ledger import FORWARD, INPUTS, Ledger
+from memlab.memory.ledger import COMMUNICATION, FORWARD, INPUTS, Ledger
 from memlab.memory.peaks import Peaks
 from memlab.memory.phases import Phases
 from memlab.memory.placement import new_modules, placement, roots
+from memlab.memory.storage_mode import Dataless
 from memlab.trace import PHASES, Breakdown, Trace
 
 
@@ -41,19 +42,26 @@ class Meter:
         device: torch.device | None = None,
         keep: Literal["all", "selected"] = "all",
         reset_peaks: bool = False,
+        dataless: Dataless | None = None,
     ) -> None:
-        """`device` None: the model's. `reset_peaks` starts CUDA's peak counters anew at each step."""
+        """`device` None: the model's. `reset_peaks` starts CUDA's peak counters anew at each step.
+
+        `dataless` gives what operations give, without data, while the meter sees them.
+        """
         self._model, self._optimizer = model, optimizer
         self._device = device or _device_of(model)
         self._keep, self._reset_peaks = keep, reset_peaks
+        self._dataless = dataless
         self._setting_up = ExitStack()
         self._running = ExitStack()
+        self._exchanged: list[torch.Tensor] = []  # buffers that were there before `watch`
+        self._watched = False
         self._begin()
 
     def _begin(self) -> None:
         self._ledger = Ledger(self._device.type)
         self._categories = Categories(self._ledger)
-        self._phases = Phases(self._ledger, self._categories, self._end_step)
+        self._phases = Phases(self._ledger, self._categories, self._end_step, self._dataless)
         self._allocator = allocator_for(self._device, self._reset_peaks)
         self._names = ModuleNames()
         self._peaks = Peaks(self._keep)
@@ -133,14 +141,20 @@ class Meter:
         self._watch(models, [] if optimizer is None else [optimizer])
 
     def _watch(self, models: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        self._setting_up.enter_context(watch_modules(self._enter_module, self._leave_module))
-        self._setting_up.enter_context(watch_optimizers(self._before_step, self._phases.optimizer_ended))
-        self._setting_up.enter_context(watch_resizes(self._ledger.resized_storage))
         for model in models:
             self._watch_model(model)
         for optimizer in optimizers:
             self._categories.take_optimizer(optimizer)
+        self._ledger.label(self._exchanged, COMMUNICATION)
+        self._exchanged, self._watched = [], True
         self._ledger.begin(tensor for model in models for tensor in placement(model))
+
+    def exchange(self, buffer: torch.Tensor) -> None:
+        """Learn of a tensor through which ranks exchange gradients; before `watch`, or while recording."""
+        if self._watched:
+            self._ledger.label([buffer], COMMUNICATION)
+        else:
+            self._exchanged.append(buffer)
 
     @contextmanager
     def setting_up(self) -> Iterator[None]:
@@ -186,13 +200,21 @@ class Meter:
             self._allocator.begin()
         self._phases.go(FORWARD, 0)
         try:
-            with self._phases.mode:
+            with self._following(), self._phases.mode:
                 yield
         finally:
             if self._allocator:
                 self._allocator.end()
             self._names.leave_all()
             self._phases.mode.inside_module = False
+
+    @contextmanager
+    def _following(self) -> Iterator[None]:
+        """Follow modules, optimizers and resizes; their hooks are the whole process's, so only while metering."""
+        with watch_modules(self._enter_module, self._leave_module):
+            with watch_optimizers(self._before_step, self._phases.optimizer_ended):
+                with watch_resizes(self._ledger.resized_storage):
+                    yield
 
     def _end_step(self) -> None:
         self._categories.step_ended()

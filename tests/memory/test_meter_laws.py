@@ -11,8 +11,9 @@ from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils.checkpoint import checkpoint
 
-from memlab import Meter
+from memlab import Meter, Plan
 from memlab.trace import CATEGORIES, PHASES, Trace
+from memlab.training.loop import Trainer
 
 
 def train_by_hand(model, optimizer, *, steps=2, micro_steps=2, batch=16) -> None:
@@ -194,6 +195,13 @@ def test_the_world_is_left_as_it_was_also_after_an_exception() -> None:
     assert not optimizers._global_optimizer_pre_hooks and not optimizers._global_optimizer_post_hooks
     assert "resize_" not in vars(torch.UntypedStorage)
     assert not any(weight._post_accumulate_grad_hooks for weight in model.parameters())
+
+
+def test_between_two_steps_no_other_program_meets_the_meter() -> None:
+    trainer = Trainer(Plan(model="mlp", device="cpu"), meter=Meter(keep="selected"))
+    trainer.step()
+    assert not modules._global_forward_hooks and not modules._global_forward_pre_hooks
+    assert not optimizers._global_optimizer_pre_hooks and "resize_" not in vars(torch.UntypedStorage)
 
 
 def test_the_meter_keeps_no_tensor_alive_and_takes_no_note_after_its_end() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from memlab.memory.categories import Categories
 from memlab.memory.ledger import BACKWARD, FORWARD, OPTIMIZER, Ledger
-from memlab.memory.storage_mode import StorageMode
+from memlab.memory.storage_mode import Dataless, StorageMode
 
 
 class Phases:
@@ -15,8 +15,15 @@ class Phases:
     the next micro-step's forward.
     """
 
-    def __init__(self, ledger: Ledger, categories: Categories, end_step: Callable[[], None]) -> None:
-        self.mode = StorageMode(ledger, self._turn, self.before_allocation)
+    def __init__(
+        self,
+        ledger: Ledger,
+        categories: Categories,
+        end_step: Callable[[], None],
+        dataless: Dataless | None = None,
+    ) -> None:
+        """`dataless` replaces the operators themselves."""
+        self.mode = StorageMode(ledger, self._turn, self.before_allocation, dataless)
         self.marked = False
         self.steps_given = False  # by whoever meters, not found by the optimizer
         self.step = 0

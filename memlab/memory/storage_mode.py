@@ -6,12 +6,14 @@ operators end there, and a birth is one weak reference whose callback is the dea
 """
 
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import Self
 
 from memlab.memory.ledger import COPIES, INPUTS, PARAMETERS, TEMPORARIES, Ledger, plain
 
@@ -20,18 +22,39 @@ _grad_enabled = torch.is_grad_enabled
 
 ALIAS, FRESH, LIFT, CAST, RESIZE = range(5)
 _RESIZING = ("resize_", "resize_as_", "set_", "resize_output_")
+_DEVICE_OF = torch.ops.prim.device.default
 _CASTS = (torch.ops.aten._to_copy.default, torch.ops.aten._to_copy.out)
 _PLAIN = {Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor}
 _LOW_PRECISION = (torch.bfloat16, torch.float16)
+
+
+class Dataless(Protocol):
+    """Another mode, which gives results without data."""
+
+    def answer(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Return what the operator `func` gives."""
+        ...
+
+    def set_aside(self) -> AbstractContextManager[None]:
+        """Let operations pass the mode by."""
+        ...
 
 
 class StorageMode(TorchDispatchMode):
     """Enters what each operation allocates into a Ledger; says when backward or a recomputation begins."""
 
     def __init__(
-        self, ledger: Ledger, turn: Callable[[bool, bool], None], begins: Callable[[], None]
+        self,
+        ledger: Ledger,
+        turn: Callable[[bool, bool], None],
+        begins: Callable[[], None],
+        dataless: Dataless | None = None,
     ) -> None:
+        """`dataless` replaces the operators themselves: one dispatch instead of two."""
         super().__init__()
+        self._dataless = dataless
+        self._answer = None if dataless is None else dataless.answer
+        self._aside = ExitStack()
         self.ledger = ledger
         self._live = ledger.live
         self._turn = turn  # called with (in backward, recomputing) when either changes
@@ -49,9 +72,21 @@ class StorageMode(TorchDispatchMode):
         # Else torch wraps the method below in a guard of torch.compile's: 5 us for each operation.
         return False
 
+    def __enter__(self) -> Self:
+        if self._dataless is not None:
+            self._aside.enter_context(self._dataless.set_aside())
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._aside.close()
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if types and not _PLAIN.issuperset(types):
             return NotImplemented  # a wrapper subclass (DTensor): count what it does inside
+        answer = self._answer
+        if func is _DEVICE_OF and answer is not None:
+            return answer(func, types, args, kwargs)  # half of all calls, and nothing is made
         backward = _in_backward() != -1
         recomputing = backward and _grad_enabled()
         if backward != self.in_backward or recomputing != self._recomputing:
@@ -64,7 +99,10 @@ class StorageMode(TorchDispatchMode):
             self._adopt(args)
             if kwargs:
                 self._adopt(kwargs.values())
-        out = func(*args, **kwargs) if kwargs else func(*args)
+        if answer is not None:
+            out = answer(func, types, args, kwargs)
+        else:
+            out = func(*args, **kwargs) if kwargs else func(*args)
         if kind == ALIAS:
             return out
         if kind == FRESH or kind == LIFT:

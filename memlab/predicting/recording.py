@@ -28,8 +28,9 @@ def record(setup: Callable[[torch.device], Iteration], iterations: int = 3) -> T
             f"iterations={iterations} must be at least 1; the optimizer's state shows in the second."
         )
     device = card_device()
-    meter = Meter(device=device)
-    mode = DatalessMode(device, cuda.RULES, meter.ledger)
+    mode = DatalessMode(device, cuda.RULES)
+    meter = Meter(device=device, dataless=mode)
+    mode.ledger = meter.ledger
     with closing(meter), refusals_explained(), weight_cache(), without_data(mode):
         with meter.setting_up():
             iteration = _callable(setup(device))

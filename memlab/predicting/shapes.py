@@ -19,8 +19,8 @@ _ARGUMENT, _VIEW, _NEW, _NOTHING = range(4)
 _IMMUTABLE = (type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, str)
 Made = tuple[int, Any, Any, Any, Any, Any]
 """One result: how it comes about, of which tensor argument; shape, strides, offset and (type, device)."""
-Results = tuple[bool, tuple[Made, ...]]
-"""Whether it is one tensor alone, and each of the results."""
+Results = tuple[type | None, tuple[Made, ...]]
+"""What holds the results, None for one alone, and each of them."""
 
 _known: dict[Any, Results | None] = {}
 """None: such a call has to be asked for each time."""
@@ -44,24 +44,31 @@ class Shapes:
         if may is None:
             may = self._may_remember[func] = _is_a_function(func)
         if not may:
-            return self._mode.dispatch(func, (), args, kwargs)
+            return self._dispatched(func, args, kwargs)
         tensors: list[FakeTensor] = []
         try:
             key = _key(func, args, kwargs, tensors)
             results = _known.get(key, _known)
         except (_Unknown, TypeError):  # TypeError: not hashable
-            return self._mode.dispatch(func, (), args, kwargs)
+            return self._dispatched(func, args, kwargs)
         if results is _known:
             return self._asked(key, func, args, kwargs, tensors)
         if results is None:
-            return self._mode.dispatch(func, (), args, kwargs)
-        alone, made = results
-        if alone:
+            return self._dispatched(func, args, kwargs)
+        holder, made = results
+        if holder is None:
             return self._make(made[0], tensors)
-        return tuple([self._make(one, tensors) for one in made])
+        all_made = [self._make(one, tensors) for one in made]
+        return all_made if holder is list else tuple(all_made)
+
+    def _dispatched(self, func: Any, args: Any, kwargs: Any) -> Any:
+        out = self._mode.dispatch(func, (), args, kwargs)
+        return (
+            tuple(out) if isinstance(out, tuple) else out
+        )  # some of torch's shape functions name its fields
 
     def _asked(self, key: Any, func: Any, args: Any, kwargs: Any, tensors: list[FakeTensor]) -> Any:
-        out = self._mode.dispatch(func, (), args, kwargs)
+        out = self._dispatched(func, args, kwargs)
         if len(_known) >= MOST_REMEMBERED:
             _known.clear()
         _known[key] = _described(out, tensors)
@@ -91,7 +98,9 @@ class Shapes:
             out = FakeTensor(self._mode, elements, device)
             self._attributes[device] = dict(out.__dict__)
             return out
-        out = _make_subclass(FakeTensor, elements, False, dispatch_device=True, device_for_backend_keys=device)
+        out = _make_subclass(
+            FakeTensor, elements, False, dispatch_device=True, device_for_backend_keys=device
+        )
         torch._C._set_throw_on_mutable_data_ptr(out)
         out.__dict__ = attributes.copy()
         return out
@@ -134,13 +143,15 @@ def _describe(values: Any, parts: list[Any], tensors: list[FakeTensor]) -> None:
             _describe(value, parts, tensors)
         elif kind in _IMMUTABLE:
             parts.append(value)
+        elif kind is Tensor and value.layout is torch.strided:  # of the host, beside some of the device
+            parts += (kind, value.shape, value.stride(), value.dtype, value.device)
         else:
             raise _Unknown
 
 
 def _described(out: Any, tensors: list[FakeTensor]) -> Results | None:
-    alone = not isinstance(out, tuple)
-    results = (out,) if alone else out
+    holder = type(out) if type(out) in (list, tuple) else None
+    results = (out,) if holder is None else out
     seen = {id(tensor.untyped_storage()) for tensor in tensors}
     made = []
     for one in results:
@@ -148,7 +159,7 @@ def _described(out: Any, tensors: list[FakeTensor]) -> Results | None:
         if described is None:
             return None
         made.append(described)
-    return alone, tuple(made)
+    return holder, tuple(made)
 
 
 def _result(one: Any, tensors: list[FakeTensor], seen: set[int]) -> Made | None:

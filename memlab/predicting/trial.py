@@ -39,8 +39,9 @@ def trial(
     By the rules of a card with this compute capability; None: by the CPU's.
     """
     device = torch.device("cpu") if capability is None else card_device()
-    meter = Meter(device=device)
-    mode = DatalessMode(device, cpu.RULES if capability is None else cuda.RULES, meter.ledger)
+    mode = DatalessMode(device, cpu.RULES if capability is None else cuda.RULES)
+    meter = Meter(device=device, dataless=mode)
+    mode.ledger = meter.ledger
     custom = workload if plan.model == "custom" else None
     with ExitStack() as stack:
         stack.enter_context(closing(meter))

@@ -30,7 +30,7 @@ def add_in_backward(mode: DatalessMode, func: Any, args: Any, kwargs: Any) -> Te
 
 def _modes_above_if_asked_by_the_engine() -> int:
     """Return how many modes pass this operation on, or 0 where a line of Python asked for it."""
-    frame, modes = sys._getframe(3), 1  # the caller of the dataless mode, which is one itself
+    frame, modes = sys._getframe(2), 0  # the caller of the rule
     while frame is not None and frame.f_code.co_filename.startswith(BETWEEN):
         modes += frame.f_code.co_name == "__torch_dispatch__"
         frame = frame.f_back
@@ -38,10 +38,11 @@ def _modes_above_if_asked_by_the_engine() -> int:
 
 
 def _is_held_alone(tensor: Tensor, modes: int) -> bool:
-    # The engine's own reference; two of each mode's call; of the storage the tensor's and Python's.
+    # The engine's own reference and two of its call of Python; one of each mode's call; of the storage
+    # the tensor's and Python's.
     storage = tensor.untyped_storage()
     return (
-        tensor._use_count() == 1 + 2 * modes
+        tensor._use_count() == 3 + modes
         and torch._C._storage_Use_Count(storage._cdata) == 2
         and _is_dense(tensor)
     )

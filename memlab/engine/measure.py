@@ -10,8 +10,8 @@ from memlab.device import resolve_device
 from memlab.engine.control import Control, Stopped
 from memlab.engine.environment import device_bytes, environment
 from memlab.engine.host_memory import limited_to_free_memory
-from memlab.engine.preflight import why_it_cannot_fit
 from memlab.engine.out_of_memory import OutOfMemory, is_out_of_memory, release, sentence
+from memlab.engine.preflight import why_it_cannot_fit
 from memlab.engine.tally import Tally
 from memlab.engine.thin import step_memory
 from memlab.events import Event, Failed, Finished, Notice, StepFinished

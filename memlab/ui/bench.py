@@ -7,7 +7,7 @@ from typing import Any
 from memlab.engine.client import WorkerBusy
 from memlab.plan import Plan
 from memlab.run import Run
-from memlab.ui.charts import choose_backend
+from memlab.ui.charts import Backend, choose_backend, probed_backend
 from memlab.ui.controls import Controls
 from memlab.ui.drawing import draw
 from memlab.ui.files import save_run
@@ -27,7 +27,8 @@ class Bench:
         """Take the settings to start from, named like the Plan's fields; raise PlanError where impossible."""
         self._lock = threading.RLock()
         self._controls = Controls(**plan_fields)
-        self._panel = Panel(self._controls, choose_backend())
+        backend, complaint = _backend()
+        self._panel = Panel(self._controls, backend)
         self._session = Session()
         self._run_asked = False
         self._shown_trouble: Trouble | None = None
@@ -37,6 +38,8 @@ class Bench:
         self._pump = Pump(self._tick)
         self._wire()
         self._refresh()
+        if complaint:
+            self.report(complaint)
 
     # what a learner's code uses ---------------------------------------------------------------
 
@@ -230,3 +233,14 @@ class Bench:
             if letter and self._session.ledger.find(letter).name != change["new"]:
                 self._session.ledger.find(letter).name = change["new"].strip()
                 self._redraw()
+
+
+def _backend() -> tuple[Backend, str]:
+    """Return how the charts are drawn, and what is wrong with the environment's wish, if anything."""
+    try:
+        return choose_backend(), ""
+    except ValueError as error:
+        return (
+            probed_backend(),
+            f"{error} Until it is mended, the charts are drawn as this front end likes best.",
+        )

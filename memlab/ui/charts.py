@@ -58,12 +58,17 @@ def chart(backend: Backend, height: int) -> Chart:
 
 
 def choose_backend() -> Backend:
-    """Return the back end that this front end draws well; MEMLAB_CHARTS overrides the probe."""
+    """Return what MEMLAB_CHARTS says, else what the probe finds; raise ValueError where it says neither."""
     wish = os.environ.get("MEMLAB_CHARTS")
-    if wish is not None:
+    if wish:  # set to nothing is not set
         if wish not in get_args(Backend):
             raise ValueError(f"MEMLAB_CHARTS={wish!r} must be one of {', '.join(get_args(Backend))}.")
         return wish
+    return probed_backend()
+
+
+def probed_backend() -> Backend:
+    """Return the back end that this front end draws well, whatever the environment says."""
     shell = _shell()
     if shell is None or not hasattr(shell, "kernel"):
         return "none"

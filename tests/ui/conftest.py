@@ -9,6 +9,7 @@ os.environ["MEMLAB_CHARTS"] = "plotly"
 
 from memlab.engine.client import Worker
 from memlab.ui.bench import Bench
+from memlab.ui.session import Session
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,7 @@ def bench(worker: Worker) -> Iterator[Bench]:
     made._session.ended.wait(10)
     made._pump.close()
     worker.events()
+    Session._all.discard(made._session)  # else another bench's warm-up would end the shared worker
 
 
 @pytest.fixture

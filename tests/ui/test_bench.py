@@ -1,8 +1,12 @@
 """The bench without a browser: the widgets are driven, the worker is the real one."""
 
 import os
+import re
 import signal
+import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +15,7 @@ from memlab.run import Run
 from memlab.ui.bench import Bench
 from memlab.ui.drawing import draw
 from memlab.ui.session import BenchError
+from memlab.units import MiB
 
 Until = Callable[[Callable[[], object]], None]
 
@@ -123,6 +128,52 @@ def test_a_killed_worker_is_one_clear_line_and_the_bench_runs_again(bench: Bench
     assert len(bench.run(steps=2, block=True).losses) == 2
     assert bench.last_error is None
     assert bench._panel.error.value == ""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sets another process's limit, as Linux can")
+def test_out_of_memory_is_one_clear_line_and_the_bench_runs_at_once(bench: Bench) -> None:
+    import resource
+
+    bench.run(steps=1, block=True)
+    pid = bench._session.worker.pid
+    held = 1024 * int(re.search(r"VmData:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1])
+    before = resource.prlimit(pid, resource.RLIMIT_DATA, (held + 256 * MiB, resource.RLIM_INFINITY))
+
+    with pytest.raises(BenchError, match="Out of memory on cpu"):
+        bench.run(block=True, model="gpt-tiny", micro_batch_size=64, sequence_length=512, steps=1)
+    assert "micro_batch_size=64 does not fit; try micro_batch_size=32" in bench.last_error
+    assert bench._panel.error.value.count('role="alert"') == 1
+    assert "failed" in state(bench)
+    assert not bench._panel.run_button.disabled
+
+    run = bench.run(steps=2, block=True)
+
+    assert len(run.losses) == 2 and bench.last_error is None
+    assert bench._session.worker.pid == pid, "the same process goes on"
+    resource.prlimit(pid, resource.RLIMIT_DATA, before)
+
+
+def test_a_preset_that_cannot_fit_is_refused_in_one_line(bench: Bench) -> None:
+    with pytest.raises(BenchError, match="llama-2-70b"):
+        bench.run(block=True, model="llama-2-70b")
+
+    assert bench.last_error.startswith("model='llama-2-70b' needs at least 1027.8 GiB (")
+    assert "memlab.predict(plan, card=" in bench.last_error
+    assert len(bench.run(steps=1, block=True).losses) == 1
+
+
+def test_nothing_hangs_or_is_lost_while_nobody_reads_the_pipe(bench: Bench) -> None:
+    bench.run(steps=1, block=True)
+    bench.run(steps=400)
+
+    with bench._session.worker._process._lock:  # the reading thread waits for it: the pipe fills
+        time.sleep(1.5)
+    assert bench._session.ended.wait(60)
+
+    run = bench.runs[-1]
+    assert len(run.losses) == len(run.step_peaks) == 400
+    assert bench.last_error is None
+    assert len(bench.run(steps=1, block=True).losses) == 1
 
 
 def test_a_loss_that_is_no_number_stops_the_run_in_one_line(bench: Bench) -> None:

@@ -1,10 +1,13 @@
 """Each back end draws the same figures; the browser's gets one message a drawing."""
 
+import html
+
 import numpy as np
 import pytest
 from hand_made import memory_event, record
 
 from memlab.ui import plotly_chart
+from memlab.ui.bench import Bench
 from memlab.ui.charts import chart, choose_backend
 from memlab.ui.memory_figure import memory_figure
 from memlab.ui.plotly_widget import DRAWN, SHOWN, PlotlyView, plotly_library
@@ -82,6 +85,25 @@ def test_the_environment_overrides_the_probe(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("MEMLAB_CHARTS", "png")
     with pytest.raises(ValueError, match="MEMLAB_CHARTS='png' must be one of plotly, image, none."):
         choose_backend()
+
+
+@pytest.mark.parametrize("wish", ["", None])
+def test_a_wish_that_is_empty_is_no_wish(wish: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MEMLAB_CHARTS") if wish is None else monkeypatch.setenv("MEMLAB_CHARTS", wish)
+
+    assert choose_backend() == "none"
+
+
+def test_a_wish_that_is_none_of_ours_is_one_line_of_a_bench_that_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MEMLAB_CHARTS", "png")
+
+    bench = Bench()
+
+    assert bench.last_error.startswith("MEMLAB_CHARTS='png' must be one of plotly, image, none.")
+    assert bench.last_error in html.unescape(bench._panel.error.value)
+    bench.close()
 
 
 def test_without_a_kernel_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

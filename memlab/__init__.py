@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from memlab.training.loop import train
     from memlab.ui.bench import Bench
     from memlab.ui.comparison import compare
+    from memlab.ui.heat_map import HeatMap
     from memlab.workload import Workload
 
 __version__ = "0.1.0"
@@ -37,6 +38,7 @@ _PLACES = {
     "feasible_plans": "memlab.planner",
     "compare": "memlab.ui.comparison",
     "Bench": "memlab.ui.bench",
+    "HeatMap": "memlab.ui.heat_map",
 }
 __all__ = [*_PLACES]
 

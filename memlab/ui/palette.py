@@ -25,6 +25,13 @@ DASHES: tuple[Dash, ...] = ("solid", "dash", "dot", "dashdot", "longdash", "long
 
 NEUTRAL = "#808080"
 
+INK = "#1c1c1c"
+"""Of predictions; the style sheet turns it into the theme's own ink, light on dark."""
+BUDGET = "#D55E00"
+
+HEAT_COLOURS = ("#F2F7FC", "#7FB8E0")
+"""Of the least and the largest cell: dark letters read on both, in a light theme and in a dark one."""
+
 
 def category_label(category: str) -> str:
     """Return a category's name as people say it.

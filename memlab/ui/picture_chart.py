@@ -7,7 +7,8 @@ import numpy as np
 from ipywidgets import Image
 
 from memlab.ui.html import DASH_ARRAYS
-from memlab.ui.spec import Figure, Series
+from memlab.ui.palette import HEAT_COLOURS
+from memlab.ui.spec import Figure, Heat, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,6 +38,8 @@ class PictureChart:
         canvas = Canvas(figsize=(WIDTH / DOTS_PER_INCH, self.height / DOTS_PER_INCH), dpi=DOTS_PER_INCH)
         FigureCanvasAgg(canvas)  # not pyplot, whose state is shared and not for threads
         axes = canvas.subplots()
+        if figure.heat:
+            _draw_heat(axes, figure.heat)
         _draw_series(axes, figure)
         _draw_spans(axes, figure)
         _draw_axes(axes, figure)
@@ -48,10 +51,12 @@ class PictureChart:
 
 
 def _draw_series(axes: "Axes", figure: Figure) -> None:
+    from matplotlib.colors import to_rgba
+
     areas = [series for series in figure.series if series.kind == "area"]
     bars = [series for series in figure.series if series.kind == "bar"]
     if areas:
-        colours = [series.colour for series in areas]
+        colours = [to_rgba(series.colour, 0.38 if series.faded else 1.0) for series in areas]
         axes.stackplot(areas[0].x, *(series.y for series in areas), colors=colours, step="post", lw=0)
     ground = np.zeros(len(bars[0].x)) if bars else np.zeros(0)
     for series in bars:
@@ -60,7 +65,23 @@ def _draw_series(axes: "Axes", figure: Figure) -> None:
     for series in figure.series:
         if series.kind == "line":
             marker = "o" if len(series.y) == 1 else ""  # a line of one point would be invisible
-            axes.plot(series.x, series.y, marker=marker, color=series.colour, lw=1.6, ls=_dashes(series))
+            style = {"drawstyle": "steps-post" if series.stepped else "default", "ls": _dashes(series)}
+            axes.plot(series.x, series.y, marker=marker, color=series.colour, lw=1.6, **style)
+        elif series.kind == "tick":
+            axes.plot(series.x, series.y, marker="_", ls="", ms=26, mew=2.5, color=series.colour)
+
+
+def _draw_heat(axes: "Axes", heat: Heat) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    colours = LinearSegmentedColormap.from_list("memlab", HEAT_COLOURS)
+    edges = (np.arange(len(names) + 1) - 0.5 for names in (heat.columns, heat.rows))
+    axes.pcolormesh(*edges, np.ma.masked_invalid(heat.shades), cmap=colours, edgecolors="white")
+    for row, words in enumerate(heat.words):
+        for column, word in enumerate(words):
+            axes.text(column, row, word, ha="center", va="center", fontsize=8, color="#222222")
+    axes.set_xticks(range(len(heat.columns)), heat.columns)
+    axes.set_yticks(range(len(heat.rows)), heat.rows)
 
 
 def _dashes(series: Series) -> tuple[int, tuple[float, ...]] | str:
@@ -94,7 +115,8 @@ def _draw_axes(axes: "Axes", figure: Figure) -> None:
     axes.set_xlabel(figure.x_label, fontsize=8)
     axes.set_ylabel(figure.y_label, fontsize=8)
     axes.tick_params(labelsize=8)
-    axes.grid(alpha=0.3)
+    if figure.heat is None:
+        axes.grid(alpha=0.3)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

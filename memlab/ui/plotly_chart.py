@@ -8,18 +8,21 @@ from ipywidgets import Layout as Size
 from ipywidgets import VBox
 from numpy.typing import NDArray
 
+from memlab.ui.palette import HEAT_COLOURS, INK
 from memlab.ui.plotly_widget import DRAWN, PlotlyView, plotly_library
-from memlab.ui.spec import Figure, Mark, Series, Span
+from memlab.ui.spec import Figure, Heat, Mark, Series, Span
 
 SHADE = "rgba(128, 128, 128, 0.13)"
 GRID = "rgba(128, 128, 128, 0.25)"
-INK = "#444444"
+WORDS = "#444444"
 """Where no style sheet says otherwise (the panel's does, for each theme)."""
 MARGIN = {"l": 52, "r": 14, "t": 18, "b": 36}
 PATIENCE_SECONDS = 4.0
 """How long a view may leave unanswered what it was sent first."""
 REPLACEMENTS = 3
 """A kernel whose cell blocks hears no answers: it does not replace views for ever."""
+FADED = 0.38
+"""Share of its colour that a foretold area keeps."""
 TICK_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
@@ -39,12 +42,13 @@ class PlotlyChart:
         """Send `figure`: one message, of what has changed alone."""
         self._send(figure)
         self.figure = figure
-        if figure.series and self._shown and not self._drawn:
+        if self.view.traces and self._shown and not self._drawn:
             self._replace_if_deaf()
 
     def _send(self, figure: Figure) -> None:
         with self.view.hold_sync():
-            self.view.traces = [_trace(series) for series in figure.series]
+            heat = [_heat(figure.heat)] if figure.heat else []
+            self.view.traces = [*heat, *(_trace(series) for series in figure.series)]
             self.view.look = _look(figure, self.height)
 
     def _new_view(self) -> PlotlyView:
@@ -79,6 +83,8 @@ class PlotlyChart:
 def _trace(series: Series) -> dict[str, Any]:
     words = {
         "name": series.name,
+        # The style sheet finds by it what is drawn in the theme's ink.
+        **({"uid": f"ink-{series.kind}"} if series.colour == INK else {}),
         "x": list(series.x) if isinstance(series.x, tuple) else _bytes(series.x),
         "y": _bytes(series.y),
         "hovertemplate": f"%{{y:.4~g}} {series.name.replace('<', '&lt;')}<extra></extra>",
@@ -90,11 +96,37 @@ def _trace(series: Series) -> dict[str, Any]:
             line = {"color": series.colour, "dash": series.dash, "width": 2}
             # A line of one point would be invisible.
             mode = "lines" if len(series.y) > 1 else "lines+markers"
+            line["shape"] = "hv" if series.stepped else "linear"
             return {**words, "type": "scatter", "mode": mode, "line": line}
+        case "tick":
+            tick = {"symbol": "line-ew", "size": 34, "line": {"width": 3, "color": series.colour}}
+            return {**words, "type": "scatter", "mode": "markers", "marker": tick}
         case "area":
             line = {"color": series.colour, "width": 0, "shape": "hv"}
-            stack = {"stackgroup": "bytes", "fillcolor": series.colour}
+            fill = _pale(series.colour) if series.faded else series.colour
+            stack = {"stackgroup": "bytes", "fillcolor": fill}
             return {**words, **stack, "type": "scatter", "mode": "lines", "line": line}
+
+
+def _heat(heat: Heat) -> dict[str, Any]:
+    shades = [[None if np.isnan(shade) else float(shade) for shade in row] for row in heat.shades]
+    return {
+        "type": "heatmap",
+        "z": shades,
+        "text": [list(row) for row in heat.words],
+        "texttemplate": "%{text}",
+        "textfont": {"color": "#222222", "size": 12},
+        "hoverinfo": "skip",  # each cell says it already
+        "colorscale": [[0, HEAT_COLOURS[0]], [1, HEAT_COLOURS[1]]],
+        "showscale": False,
+        "xgap": 2,
+        "ygap": 2,
+    }
+
+
+def _pale(colour: str) -> str:
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return f"rgba({red}, {green}, {blue}, {FADED})"
 
 
 def _bytes(values: NDArray) -> bytes:
@@ -107,11 +139,11 @@ def _look(figure: Figure, height: int) -> dict[str, Any]:
         "margin": MARGIN,
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"color": INK, "family": "system-ui, sans-serif"},
+        "font": {"color": WORDS, "family": "system-ui, sans-serif"},
         "showlegend": False,
         "barmode": "stack",
         "bargap": 0.35,
-        "hovermode": "x unified",
+        "hovermode": False if figure.heat else "x unified",
         "hoverlabel": {"bgcolor": "#ffffff", "font": {"color": "#222222", "size": 11}},
         "uirevision": "keep",
         "xaxis": _x_axis(figure),
@@ -130,20 +162,29 @@ def _axis(figure: Figure, label: str, span: tuple[float, float] | None) -> dict[
         "tickfont": {"size": 12},
         "gridcolor": GRID,
         "zeroline": False,
-        "visible": bool(figure.series),
+        "visible": bool(figure.series or figure.heat),
         "autorange": span is None,
         **({"range": list(span)} if span else {}),
     }
 
 
 def _x_axis(figure: Figure) -> dict[str, Any]:
+    if figure.heat:
+        return {**_axis(figure, figure.x_label, figure.x_range), **_words(figure.heat.columns)}
     ticks = {"tick0": 0, "dtick": _whole_tick(figure)} if figure.whole_x else {"nticks": 8}
     return {**_axis(figure, figure.x_label, figure.x_range), **ticks}
 
 
 def _y_axis(figure: Figure) -> dict[str, Any]:
+    if figure.heat:
+        return {**_axis(figure, figure.y_label, figure.y_range), **_words(figure.heat.rows)}
     scale = {"type": "log"} if figure.log_y else {"nticks": 6}
     return {**_axis(figure, figure.y_label, figure.y_range), **scale}
+
+
+def _words(names: tuple[str, ...]) -> dict[str, Any]:
+    places = list(range(len(names)))
+    return {"tickmode": "array", "tickvals": places, "ticktext": list(names), "showgrid": False}
 
 
 def _whole_tick(figure: Figure) -> int:
@@ -166,6 +207,6 @@ def _named_point(mark: Mark, x_range: tuple[float, float] | None) -> dict[str, A
     first, last = x_range or (mark.x, mark.x)
     place = (mark.x - first) / (last - first) if last > first else 0.5
     anchor = "left" if place < 0.15 else "right" if place > 0.85 else "center"
-    arrow = {"showarrow": True, "arrowhead": 2, "arrowwidth": 1.2, "arrowcolor": INK, "ax": 0, "ay": -18}
+    arrow = {"showarrow": True, "arrowhead": 2, "arrowwidth": 1.2, "arrowcolor": WORDS, "ax": 0, "ay": -18}
     text = {"text": f"<b>{mark.text}</b>", "font": {"size": 12}, "xanchor": anchor}
     return {**text, **arrow, "x": mark.x, "y": mark.y}

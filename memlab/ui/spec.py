@@ -8,10 +8,12 @@ from numpy.typing import NDArray
 
 from memlab.ui.palette import Dash
 
+STACKED = ("area", "bar")
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Series:
-    """One line, one layer of a stack of areas, or one layer of stacked bars."""
+    """One line, one layer of a stack of areas or of bars, or a tick across each bar."""
 
     name: str
     x: NDArray | tuple[str, ...]
@@ -19,7 +21,11 @@ class Series:
     """As long as `x`, in the figure's unit."""
     colour: str
     dash: Dash = "solid"
-    kind: Literal["line", "area", "bar"] = "line"
+    kind: Literal["line", "area", "bar", "tick"] = "line"
+    stepped: bool = False
+    """A line that holds each value until the next, as areas do."""
+    faded: bool = False
+    """Drawn pale: foretold, not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +46,19 @@ class Mark:
     text: str
     x: float
     y: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Heat:
+    """Cells over two lists of words; on the axes they stand at whole numbers, from 0."""
+
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+    """From the ground up."""
+    shades: NDArray
+    """The larger, the darker; NaN: no cell yet. Shape (rows, columns)."""
+    words: tuple[tuple[str, ...], ...]
+    """Said in each cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +84,8 @@ class Figure:
     """Areas and bars from the ground up."""
     spans: tuple[Span, ...] = ()
     mark: Mark | None = None
+    heat: Heat | None = None
+    """Drawn below the series."""
     x_range: tuple[float, float] | None = None
     y_range: tuple[float, float] | None = None
     log_y: bool = False
@@ -77,6 +98,8 @@ class Figure:
     @property
     def top(self) -> float:
         """Largest y that is drawn, stacks added up; 0 where nothing is drawn."""
-        stacked = [series.y for series in self.series if series.kind != "line" and len(series.y)]
-        lines = [float(np.nanmax(s.y)) for s in self.series if s.kind == "line" and np.isfinite(s.y).any()]
+        stacked = [series.y for series in self.series if series.kind in STACKED and len(series.y)]
+        lines = [
+            float(np.nanmax(s.y)) for s in self.series if s.kind not in STACKED and np.isfinite(s.y).any()
+        ]
         return max([float(np.max(np.sum(stacked, axis=0))) if stacked else 0.0, *lines], default=0.0)

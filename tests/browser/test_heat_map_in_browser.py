@@ -1,0 +1,48 @@
+"""The heat map in a real browser: it fills by itself, tells all in a table, and works by the keyboard."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from browser_lab import Notebook, jupyterlab, opened
+from nbformat.v4 import new_code_cell, new_notebook
+
+pytestmark = pytest.mark.browser
+
+MAP = (
+    "from memlab.ui.heat_map import HeatMap\n"
+    "HeatMap(('t4', 'a100-40gb'), model='gpt-tiny', sequence_lengths=(64, 128), micro_batch_sizes=(1, 2))"
+)
+
+
+def notebook(folder: Path, source: str = MAP) -> str:
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    cells = [new_code_cell(source)]
+    nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), folder / "map.ipynb")
+    return "map.ipynb"
+
+
+def wait_for_all_cells(view: Notebook, seconds: float = 120) -> None:
+    view.wait(view._begun, seconds)
+    view.wait(lambda: "all cells predicted" in view.said(), seconds)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_it_fills_by_itself_and_works_by_the_keyboard(tmp_path: Path, dark: bool) -> None:
+    with jupyterlab(tmp_path, dark=dark) as lab, opened(lab, notebook(tmp_path), dark=dark) as view:
+        wait_for_all_cells(view)
+        page = view.page
+        drawn = page.evaluate(
+            "document.querySelector('.memlab-is-heat-map-chart .js-plotly-plot').data.map(trace => trace.type)"
+        )
+        assert drawn == ["heatmap", "scatter", "scatter"]
+
+        page.get_by_role("combobox", name="activation checkpointing").focus()
+        page.keyboard.press("ArrowDown")
+        page.get_by_role("button", name="Peak in").focus()
+        page.keyboard.press("Space")
+        view.wait(lambda: "selective checkpointing" in page.locator(".memlab-table caption").inner_text())
+        assert page.locator(".memlab-table th[scope=row]").count() == 2
+
+        assert page.get_by_role("img", name="Peak in").count() == 1
+        assert view.complaints == []

@@ -1,7 +1,8 @@
 """Hold predictions against published runs on real GPUs: `python benchmarks/published_runs.py FOLDER`.
 
 FOLDER holds cnn_and_transformer_runs.csv (the runs of xMem, arXiv 2510.21048, with what four
-estimators said) and mlp_runs.csv (GPUMemNet, arXiv 2602.17817). See requirements-published.txt.
+estimators said), mlp_runs.csv (GPUMemNet, arXiv 2602.17817) and technique_runs.csv (the single-GPU
+guide of Transformers, v4.27 and before). See requirements-published.txt.
 """
 
 import argparse
@@ -9,6 +10,7 @@ import csv
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from statistics import median
 
@@ -17,11 +19,14 @@ import numpy as np
 import memlab
 from benchmarks.published.models import convolutional, perceptron, transformer
 from benchmarks.published.programs import Setup, feature_program, image_program, text_program
+from benchmarks.published.techniques import technique_program
 
 MIB = 2**20
 TEXT_LENGTH = 128
 CONTEXT_BYTES = 300 * MIB
 """Of the card's memory the allocator cannot have: said by the source of the runs."""
+TECHNIQUE_CONTEXT_BYTES = 1343 * MIB
+"""What the first CUDA tensor cost on the guide's V100, as the guide says; its MB are MiB (1024**2)."""
 PEERS = ("xmem", "dnnmem", "schedtune", "llmem")
 
 
@@ -83,6 +88,41 @@ def perceptron_rows(file: Path, wanted: str) -> Iterator[Row]:
         yield Row("MLP", name, float(values["measured_mib"]) * MIB, reserved, seconds, {})
 
 
+def technique_rows(file: Path, wanted: str) -> Iterator[Row]:
+    """Yield the runs of one model under several techniques; measured includes the context."""
+    for values in csv.DictReader(file.open()) if wanted.lower() in "techniques" else ():
+        reserved, seconds = predicted(technique_program(values), iterations=2)
+        measured = float(values["measured_whole_device_mb"]) * MIB
+        yield Row(
+            "techniques", technique_name(values), measured, reserved + TECHNIQUE_CONTEXT_BYTES, seconds, {}
+        )
+
+
+def technique_name(values: dict[str, str]) -> str:
+    """Name a row by what it sets."""
+    return " ".join([
+        f"{values['micro_batch_size']} x {values['gradient_accumulation_steps']}",
+        values["precision"], values["activation_checkpointing"], values["optimizer"],
+    ])  # fmt: skip
+
+
+def differences(rows: list[Row]) -> Iterator[str]:
+    """Yield how rows that differ in one setting differ, measured and predicted."""
+    for one, other in combinations(rows, 2):
+        settings = list(zip(one.name.split(), other.name.split(), strict=True))
+        changed = [f"{a} to {b}" for a, b in settings if a != b]
+        of_batch = (
+            settings[0][0] != settings[0][1]
+        )  # micro-batch and K make one setting: the cut of the batch
+        if len(changed) - of_batch == 1:
+            said, seen = other.predicted - one.predicted, other.measured - one.measured
+            label = f"{one.name}: {', '.join(changed)}"
+            yield (
+                f"  {label:58} measured {seen / MIB:+6.0f}  predicted {said / MIB:+6.0f} MiB  "
+                f"{100 * (said / seen - 1):+6.1f} % of it"
+            )
+
+
 def spread(errors: list[float]) -> str:
     """Return median and 90th percentile of the absolute error, the bias, and the worst."""
     absolute = np.abs(errors)
@@ -95,7 +135,7 @@ def spread(errors: list[float]) -> str:
 
 def report(rows: list[Row]) -> None:
     """Print each family beside the other estimators."""
-    for family in dict.fromkeys(row.family for row in rows if row.family != "MLP"):
+    for family in dict.fromkeys(row.family for row in rows if row.family not in ("MLP", "techniques")):
         mine = [row for row in rows if row.family == family]
         print(
             f"\n{family}: {len(mine)} rows, {median(row.seconds for row in mine):.2f} s a prediction (median)"
@@ -108,6 +148,10 @@ def report(rows: list[Row]) -> None:
             said = [100 * (row.peers[peer] / row.measured - 1) for row in mine if peer in row.peers]
             if said:
                 print(f"  {peer:12} {spread(said)}")
+    techniques = [row for row in rows if row.family == "techniques"]
+    if techniques:
+        print(f"\ntechniques: {len(techniques)} rows  {spread([row.error for row in techniques])}")
+        print("\n".join(differences(techniques)))
     perceptrons = [row for row in rows if row.family == "MLP"]
     if perceptrons:
         beyond = [(row.measured - row.predicted) / MIB for row in perceptrons]
@@ -128,6 +172,7 @@ def main() -> None:
     sources = (
         (network_rows, "cnn_and_transformer_runs.csv"),
         (perceptron_rows, "mlp_runs.csv"),
+        (technique_rows, "technique_runs.csv"),
     )
     for read, name in sources:
         for row in read(arguments.folder / name, arguments.only):

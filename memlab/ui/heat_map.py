@@ -8,16 +8,15 @@ from typing import Any
 from ipywidgets import HTML, HBox, VBox
 
 from memlab.catalog import MODELS
-from memlab.memory.cards import Card
+from memlab.engine.predictor import Prediction, Predictor, Question, Refusal
 from memlab.memory.cards import card as card_named
 from memlab.plan import Plan, PlanError
 from memlab.ui.accessibility import Accessibility
-from memlab.ui.card import Card as Chart
+from memlab.ui.card import Card
 from memlab.ui.charts import choose_backend
 from memlab.ui.guard import guarded
 from memlab.ui.heat_map_choices import Choices
 from memlab.ui.heat_map_figure import Grid, available_bytes, heat_map_figure
-from memlab.ui.heat_map_process import Predictor, PredictorError
 from memlab.ui.html import STYLE, error_html, status_html, table_html, text_html
 from memlab.ui.panel import write
 from memlab.ui.pump import Pump
@@ -28,6 +27,10 @@ MICRO_BATCH_SIZES = (1, 2, 4, 8, 16)
 SEQUENCE_LENGTHS = (256, 512, 1024, 2048, 4096)
 
 
+class HeatMapError(RuntimeError):
+    """Says in one sentence why a cell has no prediction."""
+
+
 class HeatMap:
     """Show it as the last line of a cell: it fills while you read. Or `HeatMap(...).compute()`, without widgets.
 
@@ -36,7 +39,7 @@ class HeatMap:
 
     def __init__(
         self,
-        cards: Sequence[str | Card] = CARDS,
+        cards: Sequence[str] = CARDS,
         *,
         micro_batch_sizes: Sequence[int] = MICRO_BATCH_SIZES,
         sequence_lengths: Sequence[int] = SEQUENCE_LENGTHS,
@@ -52,12 +55,11 @@ class HeatMap:
         self._lock = threading.RLock()
         self._known: dict[Plan, int] = {}
         self._predictor = Predictor()
-        self._refused = False
         self._closed = False
         self.last_error: str | None = None
         """The sentence of the red line; None where all went well."""
         self._plans = self._wanted()  # raises here, before anything is shown
-        self._chart = Chart("heat-map", self.figure, choose_backend(), height=300)
+        self._chart = Card("heat-map", self.figure, choose_backend(), height=300)
         self._state, self._error = HTML(), HTML()
         self._pump = Pump(self._tick)
         self._widget = self._laid_out()
@@ -84,7 +86,7 @@ class HeatMap:
         while True:
             with self._lock:
                 if self.last_error:
-                    raise PredictorError(self.last_error)
+                    raise HeatMapError(self.last_error)
                 if not self._missing():
                     return self.peaks
                 self._tick()
@@ -99,7 +101,7 @@ class HeatMap:
 
     def report(self, sentence: str, details: str = "") -> None:
         """Show one red line, and keep it as `last_error`."""
-        self.last_error, self._refused = sentence, True
+        self.last_error = sentence
         write(self._error, error_html(sentence, details))
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
@@ -132,7 +134,10 @@ class HeatMap:
     @guarded
     def _changed(self) -> None:
         with self._lock:
-            self.last_error, self._refused = None, False
+            if self.last_error:  # it remembers what it refused, and its process may be dead
+                self._predictor.close()
+                self._predictor = Predictor()
+            self.last_error = None
             write(self._error, "")
             self._plans = self._wanted()
             self._show()
@@ -140,19 +145,22 @@ class HeatMap:
     @guarded
     def _tick(self) -> None:
         with self._lock:
-            answered = self._predictor.take()
-            if answered is not None:
-                self._take(*answered)
-                self._show()
             missing = self._missing()
-            if missing and not self._refused and not self._predictor.busy and not self._closed:
-                self._predictor.ask(missing[0], self._cards[-1].name)
+            if not missing or self.last_error or self._closed:
+                return
+            question = Question(missing[0], self._cards[-1].name)
+            answer = self._predictor.answer(question)
+            if answer is None:
+                self._predictor.ask(question)
+            else:
+                self._take(missing[0], answer)
+                self._show()
 
-    def _take(self, plan: Plan, answer: dict[str, Any]) -> None:
-        if "refused" in answer:
-            self.report(answer["refused"])
+    def _take(self, plan: Plan, answer: Prediction | Refusal) -> None:
+        if isinstance(answer, Refusal):
+            self.report(answer.sentence)
         else:
-            self._known[plan] = answer["peak_reserved"]
+            self._known[plan] = answer.run.peak_reserved
 
     def _show(self) -> None:
         missing = len(self._missing())

@@ -1,6 +1,7 @@
 """The heat map says what predict says, draws each card's limit where it is, and never holds the kernel."""
 
-import sys
+import os
+import signal
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,9 +12,8 @@ import pytest
 from memlab import Plan, PlanError, predict
 from memlab.memory.cards import CardError, card
 from memlab.ui.charts import chart
-from memlab.ui.heat_map import HeatMap
+from memlab.ui.heat_map import HeatMap, HeatMapError
 from memlab.ui.heat_map_figure import WAITS, Grid, available_bytes, heat_map_figure
-from memlab.ui.heat_map_process import PredictorError
 from memlab.units import GiB
 
 GRID = Grid(
@@ -32,10 +32,12 @@ SMALL = {
 }
 
 
-@pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[HeatMap]:
-    monkeypatch.setenv("MEMLAB_CHARTS", "image")
-    heat_map = HeatMap(**SMALL)
+@pytest.fixture(scope="module")
+def shown() -> Iterator[HeatMap]:
+    """Give all tests one map, for a process takes seconds to start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MEMLAB_CHARTS", "image")
+        heat_map = HeatMap(**SMALL)
     yield heat_map
     heat_map.close()
 
@@ -85,6 +87,19 @@ def test_every_back_end_draws_it(backend: Any, peaks: dict) -> None:
         assert bytes(drawn.widget.value[:4]) == b"\x89PNG"
 
 
+def test_it_fills_while_the_kernel_does_other_things(shown: HeatMap) -> None:
+    begin = time.perf_counter()
+    bundle = shown._repr_mimebundle_()
+    seconds = time.perf_counter() - begin
+
+    assert bundle["text/plain"] == "memlab heat map: run this cell to use it"
+    assert WAITS in bundle["text/html"] and seconds < 1  # a prediction alone loads torch for longer
+    until = time.monotonic() + 60
+    while len(shown.peaks) < 4 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert len(shown.peaks) == 4 and shown.last_error is None
+
+
 def test_a_cell_is_what_predict_says_by_the_largest_cards_kernels(shown: HeatMap) -> None:
     peaks = shown.compute(precision="bf16-mixed", dropout=0.1)
 
@@ -102,28 +117,16 @@ def test_a_cell_is_what_predict_says_by_the_largest_cards_kernels(shown: HeatMap
     assert len(peaks) == 4 and shown.figure.table.rows[0][0] == "16"
 
 
-def test_it_fills_while_the_kernel_does_other_things(shown: HeatMap) -> None:
-    begin = time.perf_counter()
-    bundle = shown._repr_mimebundle_()
-    seconds = time.perf_counter() - begin
-
-    assert bundle["text/plain"] == "memlab heat map: run this cell to use it"
-    assert WAITS in bundle["text/html"] and seconds < 1  # a prediction alone loads torch for longer
-    until = time.monotonic() + 60
-    while len(shown.peaks) < 4 and time.monotonic() < until:
-        time.sleep(0.05)
-    assert len(shown.peaks) == 4 and shown.last_error is None
-
-
 def test_a_process_that_dies_is_told_and_the_next_setting_starts_another(shown: HeatMap) -> None:
-    shown.compute()
-    shown._predictor._process.kill()
+    shown._pump.close()
+    shown._choices.set({"optimizer": "sgd"})
+    shown._changed()
+    shown._tick()
+    os.kill(shown._predictor.pid, signal.SIGTERM)
 
-    with pytest.raises(
-        PredictorError, match=r"ended \(killed by SIGKILL" if sys.platform != "win32" else "ended"
-    ):
-        shown.compute(optimizer="sgd")
-    assert len(shown.compute(optimizer="sgd")) == 4
+    with pytest.raises(HeatMapError, match="The predicting process died"):
+        shown.compute()
+    assert len(shown.compute()) == 4 and shown.last_error is None
 
 
 @pytest.mark.parametrize(

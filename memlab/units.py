@@ -17,6 +17,15 @@ def format_bytes(size: int) -> str:
     return f"{size} B"
 
 
+def signed_bytes(size: int) -> str:
+    """Return a difference of bytes with its sign; none where there is none.
+
+    >>> signed_bytes(3 * MiB), signed_bytes(-512), signed_bytes(0)
+    ('+3.0 MiB', '-512 B', '0 B')
+    """
+    return f"+{format_bytes(size)}" if size > 0 else format_bytes(size)
+
+
 def format_count(number: int) -> str:
     """Return `number` as people say it: 124.4 M parameters, not 124439808.
 

@@ -5,17 +5,20 @@ from pathlib import Path
 from typing import Any
 
 from memlab.engine.client import WorkerBusy
+from memlab.engine.predictor import Question
 from memlab.plan import Plan
 from memlab.run import Run
-from memlab.ui.charts import Backend, choose_backend, probed_backend
+from memlab.ui.charts import backend_and_complaint
 from memlab.ui.controls import Controls
-from memlab.ui.drawing import draw
+from memlab.ui.drawing import draw, step_figure
 from memlab.ui.files import save_run
+from memlab.ui.forecast import say_forecast
+from memlab.ui.foresight import Foresight
 from memlab.ui.guard import guarded
 from memlab.ui.html import table_html
 from memlab.ui.panel import Panel
 from memlab.ui.pump import Pump
-from memlab.ui.run_figures import peaks_table
+from memlab.ui.run_figures import peaks_table, run_peaks_figure
 from memlab.ui.session import Session, Trouble
 from memlab.ui.words import device_words, progress_words, state_words
 
@@ -27,9 +30,11 @@ class Bench:
         """Take the settings to start from, named like the Plan's fields; raise PlanError where impossible."""
         self._lock = threading.RLock()
         self._controls = Controls(**plan_fields)
-        backend, complaint = _backend()
+        backend, complaint = backend_and_complaint()
         self._panel = Panel(self._controls, backend)
         self._session = Session()
+        self._foresight = Foresight()
+        self._foresight.wish(self._question)
         self._run_asked = False
         self._shown_trouble: Trouble | None = None
         self._said = ""
@@ -94,11 +99,13 @@ class Bench:
         """End the worker process and the thread; what was measured stays readable."""
         self._pump.close()
         self._session.close()
+        self._foresight.close()
         self._refresh()
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         """Return the live panel, and what notebooks without widgets show instead."""
         if not self._session.closed:
+            self._foresight.begin()
             self._session.warm_up()
             self._pump.start()
         view = {"version_major": 2, "version_minor": 0, "model_id": self._panel.widget.model_id}
@@ -119,6 +126,7 @@ class Bench:
     def _begin(self, plan: Plan) -> None:
         with self._lock:
             self._session.begin(plan)
+            self._foresight.expect(plan)
             self.last_error, self._shown_trouble, self._said = None, None, ""
             self._panel.say_error("")
             self._panel.say_notes([])
@@ -134,11 +142,12 @@ class Bench:
             going = not self._session.ended.is_set()
             if self._session.take():
                 self._show_news(ended=going and self._session.ended.is_set())
+            self._show_foresight(self._foresight.take(), self._foresight.tell(self._session.ledger))
             self._refresh()
 
     def _show_news(self, *, ended: bool) -> None:
         session, newest = self._session, self._session.ledger.newest
-        draw(self._panel, session.ledger, in_full=ended)
+        draw(self._panel, session.ledger, self._foresight, in_full=ended)
         if newest is not None:
             self._panel.say_notes(newest.notices)
         if session.trouble is not None and session.trouble is not self._shown_trouble:
@@ -147,9 +156,20 @@ class Bench:
         if ended and newest is not None:
             self._panel.shelf.offer(session.ledger.shown, newest.letter)
 
+    def _show_foresight(self, ghost_is_new: bool, runs_were_told: bool) -> None:
+        panel, foresight, ledger = self._panel, self._foresight, self._session.ledger
+        if ghost_is_new and foresight.shown is not None:
+            question, prediction = foresight.shown
+            if question.card is None:
+                self._controls.name_device(prediction.run.environment["device"])
+        if ghost_is_new or runs_were_told:
+            panel.memory.draw(step_figure(ledger, foresight))
+        if runs_were_told:
+            panel.peaks.draw(run_peaks_figure(ledger.shown))
+
     def _redraw(self) -> None:
         self._said = ""
-        draw(self._panel, self._session.ledger, in_full=True)
+        draw(self._panel, self._session.ledger, self._foresight, in_full=True)
         self._panel.shelf.offer(self._session.ledger.shown)
 
     def _refresh(self) -> None:
@@ -160,6 +180,7 @@ class Bench:
         words = state_words(going, state, self._said or session.ending)
         device = device_words(None if problem else self.plan, record)
         self._panel.say_state(device, words, progress_words(record))
+        say_forecast(self._panel, self._foresight, self._controls.card)
         why = "Run waits until the setting marked in red is possible." if problem and not going else ""
         paused = going and state == "paused"
         self._panel.allow(run=not (going or problem), pause=going and not paused, resume=paused, why=why)
@@ -172,15 +193,29 @@ class Bench:
         panel.run_button.on_click(self._run_pressed)
         panel.pause_button.on_click(self._pause_pressed)
         panel.stop_button.on_click(self._stop_pressed)
+        panel.cancel_button.on_click(self._cancel_pressed)
         shelf.pin_button.on_click(self._pin_pressed)
         shelf.delete_button.on_click(self._delete_pressed)
         shelf.save_button.on_click(self._save_pressed)
         shelf.chosen.observe(self._chosen, "value")
         shelf.name.observe(self._named, "value")
 
+    @property
+    def _question(self) -> Question:
+        card = self._controls.card
+        return Question(self.plan, None if card is None else card.name)
+
     @guarded
     def _settings_changed(self) -> None:
         with self._lock:
+            if not self._controls.problem:
+                self._show_foresight(self._foresight.wish(self._question), runs_were_told=False)
+            self._refresh()
+
+    @guarded
+    def _cancel_pressed(self, _button: object) -> None:
+        with self._lock:
+            self._foresight.cancel()
             self._refresh()
 
     @guarded
@@ -233,14 +268,3 @@ class Bench:
             if letter and self._session.ledger.find(letter).name != change["new"]:
                 self._session.ledger.find(letter).name = change["new"].strip()
                 self._redraw()
-
-
-def _backend() -> tuple[Backend, str]:
-    """Return how the charts are drawn, and what is wrong with the environment's wish, if anything."""
-    try:
-        return choose_backend(), ""
-    except ValueError as error:
-        return (
-            probed_backend(),
-            f"{error} Until it is mended, the charts are drawn as this front end likes best.",
-        )

@@ -67,6 +67,17 @@ def choose_backend() -> Backend:
     return probed_backend()
 
 
+def backend_and_complaint() -> tuple[Backend, str]:
+    """Return how the charts are drawn, and what is wrong with the environment's wish, or ""."""
+    try:
+        return choose_backend(), ""
+    except ValueError as error:
+        return (
+            probed_backend(),
+            f"{error} Until it is mended, the charts are drawn as this front end likes best.",
+        )
+
+
 def probed_backend() -> Backend:
     """Return the back end that this front end draws well, whatever the environment says."""
     shell = _shell()

@@ -7,10 +7,12 @@ from typing import Any
 from ipywidgets import HTML, HBox, VBox
 
 from memlab.catalog import MODELS, ModelCard
+from memlab.memory.cards import CARDS, Card
 from memlab.plan import Plan, PlanError
 from memlab.ui import fields
 from memlab.ui.fields import Field
 from memlab.ui.html import error_html, product_html
+from memlab.units import format_count
 
 FILE = "file:"
 PRECISIONS = (("fp32", "fp32"), ("bf16", "bf16-mixed"), ("fp16", "fp16-mixed"), ("bf16 pure", "bf16-true"))
@@ -21,6 +23,8 @@ CHECKPOINTING = (
     ("selective", "selective"),
 )
 OPTIMIZERS = (("SGD", "sgd"), ("AdamW", "adamw"))
+NOT_OF_THE_PLAN = ("path", "card")
+THIS_DEVICE = "this device"
 OF_THE_MODEL = ("data", "norm", "sequence_length")
 """What one model allows and another may not."""
 SEQUENCE_LENGTHS = (32, 64, 128, 256, 512)
@@ -33,6 +37,7 @@ class Controls:
         plan = Plan(**plan_fields)
         self._given = plan_fields
         self._watchers: list[Callable[[], None]] = []
+        self._offering = False
         self.fields: dict[str, Field] = {field.name: field for field in _build(plan)}
         self.product = HTML()
         self.error = HTML()
@@ -51,6 +56,18 @@ class Controls:
             values = {name: value for name, value in values.items() if name not in OF_THE_MODEL}
         return Plan(**{**values, **instead})
 
+    @property
+    def card(self) -> Card | None:
+        """The card that is predicted for; None: this device."""
+        name = self.fields["card"].value
+        return CARDS[name] if name else None
+
+    def name_device(self, device: str) -> None:
+        """Say in the list of cards what this device is."""
+        self._offering = True
+        self.fields["card"].offer(_cards(f"{THIS_DEVICE} ({'CPU' if device == 'cpu' else device})"))
+        self._offering = False
+
     def watch(self, watcher: Callable[[], None]) -> None:
         """Call `watcher` after each change of a setting."""
         self._watchers.append(watcher)
@@ -61,7 +78,7 @@ class Controls:
         return {fields.name_class(field.name): field.label for field in self.fields.values()}
 
     def _values(self) -> dict[str, Any]:
-        values = {name: field.value for name, field in self.fields.items() if name != "path"}
+        values = {name: field.value for name, field in self.fields.items() if name not in NOT_OF_THE_PLAN}
         if values["data"] == FILE:
             values["data"] = FILE + self.fields["path"].value.strip()
         if MODELS[values["model"]].sequence_length is None:
@@ -69,11 +86,22 @@ class Controls:
         return values
 
     def _changed(self, change: dict[str, Any]) -> None:
+        if self._offering:
+            return
         if change["owner"] is self.fields["model"].widget:
             self._fit_model()
+        if change["owner"] is self.fields["card"].widget:
+            self._offer_models()
         self._show()
         for watcher in self._watchers:
             watcher()
+
+    def _offer_models(self) -> None:
+        """Offer the large models too where a card is chosen: they can be predicted."""
+        field = self.fields["model"]
+        self._offering = True  # a list that changes is for a moment at its first entry
+        field.offer(_models(field.value, every=self.card is not None))
+        self._offering = False
 
     def _fit_model(self) -> None:
         """Offer only what goes with the model."""
@@ -120,6 +148,8 @@ class Controls:
             field["learning_rate"].block,
             field["steps"].block,
             self.error,
+            fields.heading("Predict for a card"),
+            field["card"].block,
         ])  # fmt: skip
         box.add_class("memlab-controls")
         return box
@@ -159,6 +189,7 @@ def _build(plan: Plan) -> list[Field]:
         fields.buttons("norm", "norm", plan.norm, [(name, name) for name in card.norms], head=False),
         fields.log_number("learning_rate", "learning rate", plan.learning_rate, -5, 0),
         fields.whole_number("steps", "optimizer steps", plan.steps, 200),
+        fields.choice("card", "card to predict for", "", _cards(THIS_DEVICE)),
     ]
 
 
@@ -182,14 +213,20 @@ def _lengths(card: ModelCard, given: int | None) -> list[tuple[str, int]]:
     return [(f"{length} bytes", length) for length in sorted(lengths)]
 
 
-def _models(chosen: str) -> list[tuple[str, str]]:
-    """Offer the small models, which any machine can train, and the one that the plan names."""
-    return [(_model_label(name), name) for name, card in MODELS.items() if card.small or name == chosen]
+def _models(chosen: str, *, every: bool = False) -> list[tuple[str, str]]:
+    """Offer the small models, which any machine can train, and the one that the plan names; or all."""
+    names = [name for name, card in MODELS.items() if every or card.small or name == chosen]
+    return [(_model_label(name), name) for name in names]
+
+
+def _cards(this_device: str) -> list[tuple[str, str]]:
+    return [(this_device, ""), *((card.title, name) for name, card in CARDS.items())]
 
 
 def _model_label(name: str) -> str:
     card = MODELS[name]
-    return f"{name}: {card.layers} layers of {card.width}"
+    size = f", {format_count(card.parameters)} weights" if not card.small else ""
+    return f"{name}: {card.layers} layers of {card.width}{size}"
 
 
 def _data_label(name: str) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from memlab.ui.spec import Figure, Series, Table
+from memlab.ui.palette import INK
+from memlab.ui.spec import STACKED, Figure, Series, Table
 
 STYLE = f"<style>{Path(__file__).with_name('style.css').read_text(encoding='utf-8')}</style>"
 
@@ -26,8 +27,8 @@ def _row(row: Sequence[str]) -> str:
 
 def legend_html(figure: Figure) -> str:
     """Return the names of what is drawn, top of the stack first, each with its colour and dash."""
-    stacked = [series for series in figure.series if series.kind != "line"]
-    lines = [series for series in figure.series if series.kind == "line"]
+    stacked = [series for series in figure.series if series.kind in STACKED]
+    lines = [series for series in figure.series if series.kind not in STACKED]
     items = "".join(f"<li>{_key(s)}{escape(s.name)}</li>" for s in [*lines, *reversed(stacked)])
     return f'<ul class="memlab-legend">{items}</ul>'
 
@@ -44,10 +45,12 @@ DASH_ARRAYS = {
 
 
 def _key(series: Series) -> str:
-    if series.kind != "line":
-        return f'<span class="memlab-swatch" style="background:{series.colour}"></span>'
+    if series.kind in STACKED:
+        pale = " memlab-pale" if series.faded else ""
+        return f'<span class="memlab-swatch{pale}" style="background:{series.colour}"></span>'
+    ink = ' class="memlab-ink"' if series.colour == INK else ""
     return (
-        '<svg width="30" height="8" aria-hidden="true"><path d="M0 4H30" stroke-width="2.5" '
+        f'<svg width="30" height="8" aria-hidden="true"><path{ink} d="M0 4H30" stroke-width="2.5" '
         f'stroke="{series.colour}" stroke-dasharray="{DASH_ARRAYS[series.dash]}"/></svg>'
     )
 

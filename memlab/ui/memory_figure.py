@@ -4,6 +4,7 @@ import numpy as np
 
 from memlab.events import StepMemory
 from memlab.trace import CATEGORIES
+from memlab.ui.ghost import Ghost
 from memlab.ui.palette import CATEGORY_COLOURS, NEUTRAL, category_label
 from memlab.ui.scale import Scale, scale_for
 from memlab.ui.spec import Figure, Mark, Series, Span, Table
@@ -13,42 +14,67 @@ HEADROOM = 1.24
 """Room above the peak for its name."""
 NARROWEST_LABEL = 0.033
 """Share of the axis that a phase needs to carry its name."""
+TITLE, X_LABEL = "Memory during one optimizer step", "progress through the step (changes of memory)"
 LETTERS = {"forward": "F", "backward": "B", "optimizer": "step", "setup": ""}
 
 
-def memory_figure(memory: StepMemory | None, steps: int = 0) -> Figure:
-    """Return the figure of one optimizer step out of `steps`; empty before the first."""
-    title, x_label = "Memory during one optimizer step", "progress through the step (changes of memory)"
-    if memory is None:
-        return Figure(title=title, note="press Run", x_label=x_label, y_label="MiB", table=_table(None))
-    position = np.asarray(memory.position, float)
-    peak = memory.peak["total"]
-    scale = scale_for(max(peak, _limits(memory)))
-    top = max(peak, _limits(memory)) / scale.unit
+def memory_figure(memory: StepMemory | None, steps: int = 0, ghost: Ghost | None = None) -> Figure:
+    """Return the figure of one optimizer step out of `steps`, with a prediction laid over it.
+
+    Before the first step the prediction is drawn by category, pale; empty where there is none either.
+    """
+    if memory is None and ghost is None:
+        return Figure(title=TITLE, note="press Run", x_label=X_LABEL, y_label="MiB", table=_table(None, None))
+    drawn = memory if memory is not None else ghost.memory
+    position = np.asarray(drawn.position, float)
+    x_range = (float(position[0]), float(position[-1])) if len(position) else (0.0, 1.0)
+    peak = drawn.peak["total"]
+    largest = max(peak, _limits(drawn), ghost.peak if ghost else 0)
+    scale = scale_for(largest)
+    budget = ghost.budget(largest, x_range, scale) if ghost else []
     return Figure(
-        title=title,
-        note=f"step {memory.step + 1}{f' of {steps}' if steps else ''}, live bytes by category; {_phase_words(memory)}",
-        x_label=x_label,
+        title=TITLE,
+        note=_note(memory, steps, ghost),
+        x_label=X_LABEL,
         y_label=scale.name,
-        series=(*_areas(memory, position, scale), *_lines(memory, position, scale)),
-        spans=_spans(memory),
-        mark=Mark(text=_peak_words(memory), x=memory.peak_position, y=peak / scale.unit),
-        x_range=(float(position[0]), float(position[-1])) if len(position) else None,
-        y_range=(0.0, top * HEADROOM),
-        table=_table(memory),
+        series=(
+            *_areas(drawn, position, scale, faded=memory is None),
+            *_lines(drawn, position, scale),
+            *([ghost.line(memory, scale)] if ghost else []),
+            *budget,
+        ),
+        spans=_spans(drawn),
+        mark=Mark(text=_peak_words(drawn), x=drawn.peak_position, y=peak / scale.unit),
+        x_range=x_range if len(position) else None,
+        y_range=(0.0, max(largest / scale.unit, *(line.y[0] for line in budget), 0.0) * HEADROOM),
+        table=_table(memory, ghost),
     )
+
+
+def _note(memory: StepMemory | None, steps: int, ghost: Ghost | None) -> str:
+    if memory is None:
+        return f"predicted for {ghost.name}, not run yet; {_phase_words(ghost.memory)}"
+    step = f"step {memory.step + 1}{f' of {steps}' if steps else ''}"
+    return f"{step}, live bytes by category; {_phase_words(memory)}"
 
 
 def _limits(memory: StepMemory) -> int:
     return max(memory.allocated, memory.reserved)
 
 
-def _areas(memory: StepMemory, position: np.ndarray, scale: Scale) -> list[Series]:
+def _areas(memory: StepMemory, position: np.ndarray, scale: Scale, *, faded: bool) -> list[Series]:
     sizes = {
         name: np.asarray(values, float) for name, values in zip(CATEGORIES, memory.by_category, strict=True)
     }
     return [
-        Series(name=category_label(name), x=position, y=sizes[name] / scale.unit, colour=colour, kind="area")
+        Series(
+            name=category_label(name),
+            x=position,
+            y=sizes[name] / scale.unit,
+            colour=colour,
+            kind="area",
+            faded=faded,
+        )
         for name, colour in CATEGORY_COLOURS.items()
         if sizes[name].any()
     ]
@@ -115,27 +141,39 @@ def _peak_words(memory: StepMemory) -> str:
     return f"peak {format_bytes(memory.peak['total'])}: {place.get(phase, phase)}"
 
 
-def _table(memory: StepMemory | None) -> Table:
+def _table(memory: StepMemory | None, ghost: Ghost | None) -> Table:
+    drawn = memory if memory is not None else ghost.memory if ghost is not None else None
     header = ("category", "at the peak", "share", "largest in the step")
-    if memory is None:
+    if drawn is None:
         return Table(caption="Memory by category", header=header, rows=())
-    total = memory.peak["total"] or 1
-    rows = [
-        (
-            category_label(name),
-            format_bytes(memory.peak[name]),
-            f"{memory.peak[name] / total:.0%}",
-            format_bytes(max(values, default=0)),
-        )
-        for name, values in zip(CATEGORIES, memory.by_category, strict=True)
-        if any(values) or memory.peak[name]
-    ]
-    rows.append(("all", format_bytes(memory.peak["total"]), "100%", format_bytes(memory.peak["total"])))
-    if _lines(memory, np.asarray(memory.position, float), scale_for(total)):
-        rows.append(("peak allocated", format_bytes(memory.allocated), "", ""))
-        rows.append(("reserved", format_bytes(memory.reserved), "", ""))
+    beside = ghost if memory is not None else None
+    rows = [_row(name, drawn, max(values, default=0), beside) for name, values in _present(drawn)]
+    rows.append(_row("total", drawn, drawn.peak["total"], beside))
+    if _lines(drawn, np.asarray(drawn.position, float), scale_for(drawn.peak["total"])):
+        more = ("",) * (3 if beside else 2)
+        rows.append(("peak allocated", format_bytes(drawn.allocated), *more))
+        rows.append(("reserved", format_bytes(drawn.reserved), *more))
+    step = f"step {drawn.step + 1}"
+    made = f"{_peak_words(drawn)} of {step}" if memory is not None else f"predicted for {ghost.name}"
+    over = f"; {beside.words(memory)}" if beside else ""
     return Table(
-        caption=f"Memory by category, {_peak_words(memory)} of step {memory.step + 1}",
-        header=header,
+        caption=f"Memory by category, {made}{over}",
+        header=(*header, "predicted at its peak") if beside else header,
         rows=tuple(rows),
     )
+
+
+def _present(memory: StepMemory) -> list[tuple[str, tuple[int, ...]]]:
+    pairs = zip(CATEGORIES, memory.by_category, strict=True)
+    return [(name, values) for name, values in pairs if any(values) or memory.peak[name]]
+
+
+def _row(name: str, memory: StepMemory, largest: int, ghost: Ghost | None) -> tuple[str, ...]:
+    size, total = memory.peak[name], memory.peak["total"] or 1
+    row = (
+        "all" if name == "total" else category_label(name),
+        format_bytes(size),
+        f"{size / total:.0%}",
+        format_bytes(largest),
+    )
+    return (*row, format_bytes(ghost.memory.peak[name])) if ghost is not None else row

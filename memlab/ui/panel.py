@@ -18,6 +18,8 @@ class Panel:
 
     def __init__(self, controls: Controls, backend: Backend) -> None:
         self.chip, self.state, self.progress = HTML(), HTML(), HTML()
+        self.target, self.forecast = HTML(), HTML()
+        self.cancel_button = _button("Cancel the prediction", "Give it up; the last prediction stays")
         self.error, self.notes, self.why = HTML(), HTML(), HTML()
         self.run_button = _button("Run", "Train with these settings")
         self.run_button.add_class("memlab-run")
@@ -44,6 +46,18 @@ class Panel:
         write(self.state, status_html(state))
         write(self.progress, text_html("memlab-numbers", progress))
 
+    def say_forecast(self, target: str, words: str, notes: list[str], problem: str) -> None:
+        """Write what is predicted and for what; `problem` instead where there is no prediction."""
+        write(self.target, text_html("memlab-chip", target))
+        said = error_html(problem) if problem else text_html("memlab-forecast", words)
+        write(self.forecast, said + note_html(notes))
+
+    def offer_cancel(self, offered: bool) -> None:
+        """Show or hide the button that gives a prediction up."""
+        display = "" if offered else "none"
+        if self.cancel_button.layout.display != display:
+            self.cancel_button.layout.display = display
+
     def say_error(self, sentence: str, details: str = "") -> None:
         """Show one red line; "" takes it back."""
         write(self.error, error_html(sentence, details))
@@ -68,7 +82,9 @@ class Panel:
     def _laid_out(self, controls: Controls) -> VBox:
         name = HTML(text_html("memlab-name", "memlab bench"))
         buttons = _box("memlab-buttons", self.run_button, self.pause_button, self.stop_button)
-        side = _column("memlab-side", controls.widget, buttons, self.why)
+        self.cancel_button.add_class("memlab-small")
+        self.offer_cancel(False)
+        side = _column("memlab-side", controls.widget, self.forecast, self.cancel_button, buttons, self.why)
         charts = _column(
             "memlab-charts",
             self.memory.widget,
@@ -81,7 +97,7 @@ class Panel:
         return _column(
             "memlab-bench",
             HTML(STYLE),
-            _box("memlab-top", name, self.chip, self.state, self.progress, self.names),
+            _box("memlab-top", name, self.chip, self.target, self.state, self.progress, self.names),
             _column("memlab-messages", self.error, self.notes),
             _box("memlab-body", side, charts),
         )

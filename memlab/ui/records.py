@@ -37,6 +37,8 @@ class Record:
     """Largest instant so far."""
     run: Run | None = None
     """None until the run has finished."""
+    prediction: Run | None = None
+    """What was predicted for its plan on its device; None where nothing was, or not yet."""
     stopped: bool = False
     notices: list[str] = field(default_factory=list)
     speeds: list[tuple[int, float]] = field(default_factory=list)
@@ -52,6 +54,23 @@ class Record:
         """Mean over the last few steps; 0 before the first."""
         seconds = sum(seconds for _, seconds in self.speeds)
         return sum(samples for samples, _ in self.speeds) / seconds if seconds else 0.0
+
+    @property
+    def predicted_peak(self) -> int | None:
+        """The predicted peak of the steps that it has made, in bytes; None without a prediction."""
+        if self.prediction is None:
+            return None
+        peaks = self.prediction.step_peaks
+        # Where batches differ in shape, only the steps that were traced are known one by one.
+        known = len(peaks) == self.prediction.plan.steps
+        made = peaks[: max(1, len(self.losses))] if known else ()
+        return max(made, default=self.prediction.peak.total)
+
+    @property
+    def difference(self) -> int | None:
+        """Measured minus predicted peak, in bytes; None where either is missing."""
+        predicted = self.predicted_peak
+        return None if predicted is None or self.peak is None else self.peak.total - predicted
 
     @property
     def first_bad_step(self) -> int | None:

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from memlab.ui.palette import CATEGORY_COLOURS, NEUTRAL, category_label, line_style
+from memlab.ui.palette import CATEGORY_COLOURS, INK, NEUTRAL, category_label, line_style
 from memlab.ui.records import Record
 from memlab.ui.scale import scale_for
 from memlab.ui.spec import Figure, Series, Table
 from memlab.ui.thinning import thin
-from memlab.units import format_bytes
+from memlab.units import format_bytes, signed_bytes
 
 TABLE_ROWS = 30
 """Rows of a table that tells a long series; evenly spaced, first and last included."""
@@ -69,29 +69,46 @@ def loss_scale_figure(records: Sequence[Record]) -> Figure:
 
 
 def run_peaks_figure(records: Sequence[Record]) -> Figure:
-    """Return the largest instant of each run as stacked bars, in the order of `records`."""
+    """Return the largest instant of each run as stacked bars, in the order of `records`.
+
+    A tick across a bar is the peak that was predicted for that run.
+    """
     known = [record for record in records if record.peak is not None]
     scale = scale_for(max((record.peak.total for record in known), default=0))
+    ticks = _predicted_ticks(known, scale.unit)
     figure = Figure(
         title="Peak of each run",
-        note="colours as above",
+        note=f"colours as above{'; ticks: predicted' if ticks else ''}",
         legend=False,
         x_label="run",
         y_label=scale.name,
-        series=tuple(
-            Series(
-                name=category_label(category),
-                x=tuple(record.letter for record in known),
-                y=bar_heights(known, category, scale.unit),
-                colour=colour,
-                kind="bar",
-            )
-            for category, colour in CATEGORY_COLOURS.items()
-            if any(record.peak[category] for record in known)
-        ),
+        series=(*_bars(known, scale.unit), *ticks),
         table=peaks_table(known),
     )
     return _from_zero(figure)
+
+
+def _bars(known: Sequence[Record], unit: int) -> list[Series]:
+    return [
+        Series(
+            name=category_label(category),
+            x=tuple(record.letter for record in known),
+            y=bar_heights(known, category, unit),
+            colour=colour,
+            kind="bar",
+        )
+        for category, colour in CATEGORY_COLOURS.items()
+        if any(record.peak[category] for record in known)
+    ]
+
+
+def _predicted_ticks(known: Sequence[Record], unit: int) -> list[Series]:
+    foretold = [record for record in known if record.predicted_peak is not None]
+    if not foretold:
+        return []
+    heights = np.array([record.predicted_peak / unit for record in foretold])
+    letters = tuple(record.letter for record in foretold)
+    return [Series(name="predicted", x=letters, y=heights, colour=INK, kind="tick")]
 
 
 def bar_heights(records: Sequence[Record], category: str, unit: int) -> np.ndarray:
@@ -100,15 +117,22 @@ def bar_heights(records: Sequence[Record], category: str, unit: int) -> np.ndarr
 
 
 def peaks_table(records: Sequence[Record]) -> Table:
-    """Return each run's peak and its share of the first run's."""
+    """Return each run's peak, how far it is from the prediction, and its share of the first run's."""
     known = [record for record in records if record.peak is not None]
     scale = scale_for(max((record.peak.total for record in known), default=0))
     first = known[0].peak.total or 1 if known else 1
     return Table(
-        caption="Peak of each run (micro-batch x K), and its share of the first run's",
-        header=("run", scale.name, "share"),
+        caption="Peak of each run (micro-batch x K), what was predicted for it, measured minus predicted, and "
+        "its share of the first run's",
+        header=("run", scale.name, "predicted", "difference", "share"),
         rows=tuple(
-            (record.label, f"{record.peak.total / scale.unit:.1f}", f"{record.peak.total / first:.0%}")
+            (
+                record.label,
+                f"{record.peak.total / scale.unit:.1f}",
+                "-" if record.predicted_peak is None else f"{record.predicted_peak / scale.unit:.1f}",
+                "-" if record.difference is None else signed_bytes(record.difference),
+                f"{record.peak.total / first:.0%}",
+            )
             for record in known
         ),
     )

@@ -2,9 +2,12 @@
 
 import os
 
+from memlab.memory.beyond import beyond_allocator
+from memlab.memory.cards import Card
 from memlab.plan import Plan
+from memlab.run import Run
 from memlab.ui.records import Record
-from memlab.units import format_bytes
+from memlab.units import format_bytes, signed_bytes
 
 
 def device_words(plan: Plan | None, record: Record | None) -> str:
@@ -32,8 +35,43 @@ def progress_words(record: Record | None) -> str:
     if record.samples_per_second:
         words.append(f"{record.samples_per_second:.3g} samples/s")
     if record.peak is not None:
-        words.append(f"peak {format_bytes(record.peak.total)}")
+        words.append(f"peak {format_bytes(record.peak.total)}{_beside_prediction(record)}")
     return ", ".join(words)
+
+
+def _beside_prediction(record: Record) -> str:
+    if record.predicted_peak is None or record.difference is None:
+        return ""
+    return f" (predicted {format_bytes(record.predicted_peak)}, difference {signed_bytes(record.difference)})"
+
+
+def predicting_words(card: Card | None) -> str:
+    """Say what the prediction is for."""
+    return f"predicting for: {card.title if card is not None else 'this device'}"
+
+
+def forecast_words(run: Run, card: Card | None) -> str:
+    """Say what was predicted, whether it fits, and what that leaves out."""
+    if card is None:
+        exact = ", exact to the byte" if run.environment.get("device") == "cpu" else ""
+        return f"Predicted on this device: peak {format_bytes(run.peak.total)} of live tensors{exact}."
+    beyond = beyond_allocator(card)
+    budget = card.memory_bytes - beyond["cuda_context_low"]
+    left = budget - run.peak_reserved
+    verdict = "fits" if run.fits else "does not fit"
+    room = f"{format_bytes(left)} left" if run.fits else f"{format_bytes(-left)} too much"
+    return (
+        f"Predicted on {card.title}: peak allocated {format_bytes(run.peak_allocated)}, reserved "
+        f"{format_bytes(run.peak_reserved)}; {verdict}, {room} of {format_bytes(budget)}. That is the card's memory "
+        f"less a CUDA context of {format_bytes(beyond['cuda_context_low'])}, which may grow to "
+        f"{format_bytes(beyond['cuda_context_high'])}; left out: a cuBLAS workspace of "
+        f"{format_bytes(beyond['cublas_workspace'])}, cuDNN's, and other processes."
+    )
+
+
+def waiting_words(seconds: float) -> str:
+    """Say for how long a prediction has been worked at."""
+    return f"predicting: {seconds:.0f} s"
 
 
 def end_words(record: Record) -> str:

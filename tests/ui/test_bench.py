@@ -66,7 +66,7 @@ def test_the_last_good_figure_stays_until_the_next_run_has_its_own(bench: Bench)
     before = bench._panel.memory.figure
 
     bench._session.ledger.begin(bench.plan)
-    draw(bench._panel, bench._session.ledger, in_full=True)
+    draw(bench._panel, bench._session.ledger, bench._foresight, in_full=True)
 
     assert bench._panel.memory.figure is before
 

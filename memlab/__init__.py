@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from memlab.engine.measure import measure
     from memlab.engine.predict import predict
+    from memlab.engine.train import train
     from memlab.memory.meter import Meter
     from memlab.plan import Plan, PlanError
     from memlab.planner import feasible_plans
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from memlab.predicting.replaying import replay
     from memlab.run import Run
     from memlab.trace import Breakdown, Trace
-    from memlab.training.loop import train
     from memlab.ui.bench import Bench
     from memlab.ui.comparison import compare
     from memlab.ui.heat_map import HeatMap
@@ -29,7 +29,7 @@ _PLACES = {
     "Breakdown": "memlab.trace",
     "Trace": "memlab.trace",
     "Workload": "memlab.workload",
-    "train": "memlab.training.loop",
+    "train": "memlab.engine.train",
     "Meter": "memlab.memory.meter",
     "measure": "memlab.engine.measure",
     "predict": "memlab.engine.predict",

@@ -81,6 +81,33 @@ class StepMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepCommunication:
+    """What one of several ranks exchanged in one optimizer step: gradients alone, not counts and losses."""
+
+    step: int
+    rank: int
+    calls: tuple[int, ...]
+    """All-reduces (with FSDP2: reduce-scatters) in each micro-step; one for each bucket."""
+    bytes: tuple[int, ...]
+    """Bytes of gradients that this rank handed over in each micro-step."""
+    buckets: tuple[int, ...]
+    """Bytes of the buckets as last exchanged, in the order in which backward filled them."""
+    rebuilt: bool
+    """DDP has laid its buckets out anew, in the order in which the gradients of the step before came."""
+    seconds: float
+    """Time in which at least one exchange was under way, waiting for the other ranks included."""
+    all_reduces: tuple[tuple[int, float, float], ...]
+    """(micro_step, begin, end) of each, in seconds on the machine's clock, which its ranks share."""
+    phases: tuple[tuple[str, int, float, float], ...] = ()
+    """(phase, micro_step, begin, end), in seconds on the same clock; metered runs only."""
+    checksum: int | None = None
+    """Sum of the bits of all weights after the step: equal on all ranks unless they drift; None where
+    each rank holds a share of the weights."""
+    peak_bytes: int = 0
+    """Peak of live bytes in the step on this rank; metered runs only."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Finished:
     """The run ended by itself or was stopped; `run` holds all of it."""
 
@@ -97,8 +124,11 @@ class Failed:
     details: str = ""
 
 
-Event = Started | Notice | StepFinished | StepMemory | Finished | Failed
-_KINDS = {kind.__name__: kind for kind in (Started, Notice, StepFinished, StepMemory, Finished, Failed)}
+Event = Started | Notice | StepFinished | StepMemory | StepCommunication | Finished | Failed
+_KINDS = {
+    kind.__name__: kind
+    for kind in (Started, Notice, StepFinished, StepMemory, StepCommunication, Finished, Failed)
+}
 
 
 def to_json(event: Event) -> str:

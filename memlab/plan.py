@@ -1,7 +1,7 @@
 """A Plan: everything that decides one training run, as a value."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Literal, TypeVar
@@ -16,6 +16,17 @@ ZeroGrad = Literal["after_step", "before_forward", "before_backward", "in_place"
 BatchNormStatistics = Literal["per-micro-batch", "frozen", "accumulated"]
 GradientPrecision = Literal["bf16", "fp32", "bf16+fp32"]
 StatePrecision = Literal["bf16", "fp32"]
+DataParallel = Literal["ddp", "zero1", "fsdp2"]
+GradientSync = Literal["last-micro-step", "every-micro-step", "backward-only", "never"]
+SEVERAL_RANKS = (
+    "data_parallel",
+    "gradient_sync",
+    "gradient_as_bucket_view",
+    "bucket_cap_mb",
+    "find_unused_parameters",
+    "sync_batch_norm",
+)
+"""Fields that say something of several ranks alone."""
 T = TypeVar("T")
 
 
@@ -61,6 +72,20 @@ class Plan:
     """Micro-batches per optimizer step, on each rank (K)."""
     world_size: int = 1
     """Ranks (processes) that train together."""
+    data_parallel: DataParallel = "ddp"
+    """Several ranks only. "ddp": each holds all of weights, gradients and optimizer state; "zero1": each
+    holds the optimizer state of its share of the weights; "fsdp2": each holds its share of all three."""
+    gradient_sync: GradientSync = "last-micro-step"
+    """When several ranks exchange gradients: once a window; after every micro-batch; "backward-only"
+    (the classic bug: no_sync around backward alone, which exchanges every time); never (ranks drift)."""
+    gradient_as_bucket_view: bool = False
+    """DDP's gradients are views of its buckets from the first exchange on, not a copy beside them."""
+    bucket_cap_mb: int = 25
+    """Largest bucket that DDP exchanges at once, in MiB; the first one to be ready holds up to 1 MiB."""
+    find_unused_parameters: bool = False
+    """DDP looks in each forward for weights that get no gradient, instead of failing in the next step."""
+    sync_batch_norm: bool = False
+    """BatchNorm normalises by the micro-batches of all ranks together (torch's SyncBatchNorm, GPUs only)."""
     sequence_length: int | None = None
     """Tokens per sample (text only); None: the model's own."""
     precision: Precision = "fp32"
@@ -128,6 +153,12 @@ class Plan:
     def global_batch_size(self) -> int:
         """Samples per optimizer step, over all ranks."""
         return self.micro_batch_size * self.gradient_accumulation_steps * self.world_size
+
+    @property
+    def of_one_rank(self) -> Self:
+        """The plan of one rank that trains alone: what is for several only is left out."""
+        several = {field.name: field.default for field in fields(self) if field.name in SEVERAL_RANKS}
+        return replace(self, world_size=1, **several)
 
     @property
     def checkpoint_every(self) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from memlab import plan as plans
 from memlab.catalog import MODELS, ModelCard
 from memlab.plan import PlanError
+from memlab.plan_ranks import ranks
 
 if TYPE_CHECKING:
     from memlab.plan import Plan
@@ -21,12 +22,15 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "batch_norm_statistics": get_args(plans.BatchNormStatistics),
     "gradient_precision": get_args(plans.GradientPrecision),
     "optimizer_state_precision": get_args(plans.StatePrecision),
+    "data_parallel": get_args(plans.DataParallel),
+    "gradient_sync": get_args(plans.GradientSync),
 }
 OPTIONAL = ("gradient_precision", "optimizer_state_precision", "sequence_length")
 WHOLE_NUMBERS = {
     "micro_batch_size": 1,
     "gradient_accumulation_steps": 1,
     "world_size": 1,
+    "bucket_cap_mb": 1,
     "sequence_length": 1,
     "loss_scale_growth_interval": 1,
     "lora_rank": 0,
@@ -35,7 +39,7 @@ WHOLE_NUMBERS = {
     "steps": 1,
     "seed": 0,
 }
-SWITCHES = ("master_weights",)
+SWITCHES = ("master_weights", "gradient_as_bucket_view", "find_unused_parameters", "sync_batch_norm")
 OPTIONAL_SWITCHES = ("foreach", "fused")
 FP32_LARGEST = float.fromhex("0x1.fffffep127")
 LARGEST_LEARNING_RATE = 1e37  # AdamW's first update multiplies it by ten before torch makes it FP32
@@ -263,4 +267,5 @@ RULES: tuple[Callable[["Plan"], Iterator[str]], ...] = (
     _optimizer,
     _batch_norm,
     _device,
+    ranks,
 )

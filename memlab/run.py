@@ -27,7 +27,11 @@ class Rank:
     pid: int = 0
     peak: Breakdown
     communication: Mapping[str, int] = field(default_factory=dict)
-    """Calls and bytes of each collective; empty on one rank."""
+    """"gradient_exchanges" (all-reduces of a bucket; with FSDP2 reduce-scatters), "gradient_bytes" that it
+    handed over in them, and the "microseconds" in which one was under way; empty on one rank."""
+    weights_checksum: int | None = None
+    """Sum of the bits of all weights at the end: equal on all ranks unless they drift; None on one rank
+    and where each holds a share of the weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +60,7 @@ class Run:
     """Device, versions and date of the measurement or prediction."""
     ranks: tuple[Rank, ...] = ()
     trace: Trace | None = None
-    """Every change of memory in the steps that are kept: the first two, the peak's and the last."""
+    """Every change of memory in the steps that are kept: the first two, the peak's and the last. Of rank 0."""
     skipped_steps: tuple[int, ...] = ()
     """Optimizer steps that an infinite or NaN gradient made the scaler skip."""
     notices: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from memlab.cli.apart import leave_if_computing
 from memlab.cli.output import drop_output, standard_error
 from memlab.cli.parser import Parser, UsageError
 from memlab.cli.plan_flags import in_flags
+from memlab.engine.protocol import RankFailed
 from memlab.memory.cards import CardError
 from memlab.plan import PlanError
 
@@ -24,7 +25,7 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         options = command_parser().parse(arguments)
         return COMMANDS[options.command].run(options)
-    except (UsageError, PlanError, CardError, MemoryError) as error:
+    except (UsageError, PlanError, CardError, MemoryError, RankFailed) as error:
         print(f"memlab: {in_flags(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of standard output, such as `head`, has seen enough

@@ -31,11 +31,6 @@ def add_arguments(parser: Parser) -> None:
         action="store_true",
         help="of each precision, checkpointing and optimizer the largest micro-batch alone: fewer predictions",
     )
-    parser.add_argument(
-        "--gradient-as-bucket-view",
-        action="store_true",
-        help="several ranks: DDP's buckets hold the gradients themselves, not one more copy of them",
-    )
     add_plan_flags(parser, without=("gradient_accumulation_steps",))
 
 
@@ -70,12 +65,13 @@ def _searched(options: argparse.Namespace, asked: dict[str, Any], fields: dict[s
     """Return the proposals, with a progress bar on standard error where they take long."""
     from memlab.planner import feasible_plans
 
+    bucket_view = fields.pop("gradient_as_bucket_view", False)
     with LateBar() as bar:
         return computed_apart(
             lambda: feasible_plans(
                 **asked,
                 largest_only=options.largest_only,
-                gradient_as_bucket_view=options.gradient_as_bucket_view,
+                gradient_as_bucket_view=bucket_view,
                 progress=bar.show,
                 **fields,
             )

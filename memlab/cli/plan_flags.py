@@ -12,7 +12,14 @@ from memlab.cli.parser import Parser, UsageError
 from memlab.plan import Plan
 from memlab.plan_rules import CHOICES
 
-SWITCHES = ("master_weights", "foreach", "fused")
+SWITCHES = (
+    "master_weights",
+    "foreach",
+    "fused",
+    "gradient_as_bucket_view",
+    "find_unused_parameters",
+    "sync_batch_norm",
+)
 
 
 def add_plan_flags(parser: Parser, without: Collection[str] = ()) -> None:

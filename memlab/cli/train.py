@@ -30,11 +30,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def trained(plan: Plan) -> Run:
-    """Return the Run of `plan`, with a progress bar on standard error; raise OutOfMemory."""
+    """Return the Run of `plan`, with a progress bar on standard error; raise OutOfMemory or RankFailed."""
     from tqdm import tqdm
 
     from memlab.engine.measure import measure_events
-    from memlab.engine.out_of_memory import OutOfMemory
+    from memlab.engine.verdict import as_error
     from memlab.events import Failed, Finished, Notice, StepFinished
 
     events = measure_events(plan)
@@ -48,7 +48,7 @@ def trained(plan: Plan) -> Run:
                 case Notice():
                     bar.write(f"note: {event.message}", file=sys.stderr)
                 case Failed():
-                    raise OutOfMemory(event.message)
+                    raise as_error(event)
                 case Finished():
                     return event.run
     raise AssertionError("a run ends with Finished or Failed")

@@ -39,12 +39,28 @@ class Control:
 
     def check(self) -> None:
         """Wait while paused; raise Stopped once the run is to end."""
-        if not self._may_go_on.is_set():
+        self._wait_while_paused()
+        if self.stopping:
+            raise Stopped
+
+    def reach(self, place: str) -> None:
+        """Pass `place` inside of a step, which is one to wait or to end at."""
+        self.check()
+
+    def step_ended(self) -> None:
+        """Pass the end of a step."""
+        self.check()
+
+    def _wait_while_paused(self) -> None:
+        if self.paused:
             began = time.perf_counter()
             self._may_go_on.wait()
             self.paused_seconds += time.perf_counter() - began
-        if self.stopping:
-            raise Stopped
+
+    @property
+    def paused(self) -> bool:
+        """Whether the run is to wait."""
+        return not self._may_go_on.is_set()
 
     @contextmanager
     def training(self) -> Iterator[None]:

@@ -4,6 +4,11 @@ import json
 
 from memlab.plan import Plan
 
+
+class RankFailed(RuntimeError):
+    """One of several ranks broke a run off; says which, and why."""
+
+
 READY = "ready"
 """The worker's first line: it is warm. Every later line is an event."""
 

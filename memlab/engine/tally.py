@@ -1,10 +1,11 @@
 """What a run leaves behind, gathered step by step."""
 
 import os
+from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
 
-from memlab.events import Notice, StepFinished
+from memlab.events import Notice, StepCommunication, StepFinished
 from memlab.memory.meter import Meter
 from memlab.plan import Plan
 from memlab.run import Rank, Run
@@ -18,12 +19,21 @@ class Tally:
     speeds: list[float] = field(default_factory=list)
     skipped: list[int] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    exchanged: Counter[str] = field(default_factory=Counter)
+    checksum: int | None = None
     peak_allocated: int = 0
     peak_reserved: int = 0
 
     def notice(self, event: Notice) -> None:
         """Note a warning of the run."""
         self.notices.append(event.message)
+
+    def communication(self, event: StepCommunication) -> None:
+        """Note what this rank exchanged in one step."""
+        self.exchanged["gradient_exchanges"] += sum(event.calls)
+        self.exchanged["gradient_bytes"] += sum(event.bytes)
+        self.exchanged["microseconds"] += round(event.seconds * 1e6)
+        self.checksum = event.checksum
 
     def step(self, event: StepFinished, meter: Meter) -> None:
         """Note one step, and the allocator's peaks in it."""
@@ -47,7 +57,14 @@ class Tally:
             peaks_by_phase=meter.peaks_by_phase,
             step_peaks=meter.step_peaks[: len(self.losses)],
             environment=environment,
-            ranks=(Rank(pid=os.getpid(), peak=meter.peak),),
+            ranks=(
+                Rank(
+                    pid=os.getpid(),
+                    peak=meter.peak,
+                    communication=dict(self.exchanged),
+                    weights_checksum=self.checksum,
+                ),
+            ),
             trace=meter.trace,
             skipped_steps=tuple(self.skipped),
             notices=tuple(self.notices),

@@ -9,6 +9,9 @@ from torch import Tensor, nn
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
+_HELD = "module"
+"""What DDP calls the model that it holds."""
+
 
 class ModuleNames:
     """The names of the modules that were seen, and the stack of those that run."""
@@ -19,11 +22,16 @@ class ModuleNames:
         self._stack: list[int] = []
 
     def add(self, model: nn.Module) -> None:
-        """Number the modules of `model` by their qualified names; the root goes by its class."""
+        """Number the modules of `model` by their qualified names; the root goes by its class.
+
+        Those that DDP holds are called as without it.
+        """
         names = list(self.all)
+        held = f"{_HELD}." if isinstance(model, nn.parallel.DistributedDataParallel) else ""
         for name, module in model.named_modules():
             self._index[id(module)] = len(names)
-            names.append(name or type(module).__name__)
+            is_root = not name or bool(held) and name == _HELD
+            names.append(type(module).__name__ if is_root else name.removeprefix(held))
         self.all = tuple(names)
 
     def knows(self, module: nn.Module) -> bool:

@@ -55,10 +55,9 @@ def same_memory(plan: Plan) -> Plan:
     From K = 2 and the second step on, everything repeats; not where micro-batches differ in shape.
     """
     if plan.data == "ragged-text":
-        return replace(plan, world_size=1)
+        return plan.of_one_rank
     return replace(
-        plan,
-        world_size=1,
+        plan.of_one_rank,
         gradient_accumulation_steps=min(plan.gradient_accumulation_steps, 2),
         steps=min(plan.steps, 2),
     )

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from memlab.device import resolve_device
-from memlab.events import Notice, Started, StepFinished
+from memlab.events import Notice, Started, StepCommunication, StepFinished
 from memlab.plan import Plan, PlanError
 from memlab.training import notices
 from memlab.training.checkpointing import explain_mismatch, policy_for
@@ -28,8 +28,10 @@ from memlab.workload import Workload, prepare_model, workload_for
 
 def train(
     plan: Plan, workload: Workload | None = None, *, meter: StepMeter = NULL_METER
-) -> Iterator[Started | Notice | StepFinished]:
+) -> Iterator[Started | Notice | StepFinished | StepCommunication]:
     """Train `plan` and yield what happens: Started first, then a StepFinished for each optimizer step.
+
+    With several ranks this process is one of them, and a StepCommunication follows each step.
 
     `workload` goes with model="custom" alone. Torch's random state, and all else that is shared with
     the program around it, is as that program left it at each event and at the end.
@@ -40,6 +42,7 @@ def train(
             yield from trainer.take_notices()
             for _ in range(plan.steps):
                 yield trainer.step()
+                yield from trainer.take_communication()
                 yield from trainer.take_notices()
     finally:
         meter.close()
@@ -58,7 +61,10 @@ class Trainer:
     ) -> None:
         """`dataless_device` replaces the plan's: one whose tensors have no data, for `run` alone."""
         self.plan = plan
-        self.workload = _workload(plan, workload)
+        # A trial without data may cut one of our models.
+        self.workload = (
+            _workload(plan, workload) if dataless_device is None else workload or workload_for(plan)
+        )
         self.device = dataless_device or resolve_device(plan.device)
         self.steps_done = 0
         self.samples_seen = 0
@@ -66,7 +72,8 @@ class Trainer:
         with plain_torch(), self._random:
             precision = precision_for(plan, self.device, has_data=dataless_device is None)
             self._parts = _build(plan, self.workload, precision, meter)
-        self._windows = windows(self.workload, plan)
+        self._random.begin_rank(self._parts.sync.rank)
+        self._windows = windows(self.workload, plan, self._parts.sync.rank)
         self._notices = notices.at_start(plan, self.workload, self.model, self.device)
         if dataless_device is None:
             self._notices += notices.of_this_machine(plan, self.device)
@@ -74,8 +81,8 @@ class Trainer:
 
     @property
     def model(self) -> nn.Module:
-        """The model in training."""
-        return self._parts.model
+        """The model in training, without what DDP puts around it."""
+        return self._parts.sync.bare(self._parts.model)
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -99,13 +106,13 @@ class Trainer:
         learning_rate = self.optimizer.param_groups[0]["lr"]
         loss_scale = self._parts.precision.loss_scale
         with plain_torch(), self._random:
-            window = next(self._windows) if window is None else window
+            window = self._parts.sync.agreed(next(self._windows) if window is None else window)
             outcome = self._trained(window)
         self.samples_seen += window.samples
         finished = StepFinished(
             step=self.steps_done,
             epoch=window.epoch,
-            loss=outcome.loss.item(),  # waits for the device, once a step
+            loss=self._parts.sync.mean(outcome.loss),  # waits for the device, once a step
             micro_steps=len(window.micro_batches),
             samples=window.samples,
             items=window.items,
@@ -123,7 +130,7 @@ class Trainer:
     def run(self, window: Window) -> Outcome:
         """Train on `window` and read nothing of what came of it."""
         with plain_torch(), self._random:
-            return self._trained(window)
+            return self._trained(self._parts.sync.agreed(window))
 
     def _trained(self, window: Window) -> Outcome:
         _check_items(window, self.steps_done)
@@ -134,6 +141,7 @@ class Trainer:
                 self._parts.zero_grad.after_error()
                 explain_one_value(error, self.plan)
                 explain_mismatch(error)
+                self._parts.sync.explain(error)
                 raise
 
     def _note(self, finished: StepFinished) -> None:
@@ -147,9 +155,14 @@ class Trainer:
         taken, self._notices = self._notices, []
         return taken
 
+    def take_communication(self) -> list[StepCommunication]:
+        """Return what this rank exchanged with others in the step that ended; empty where it trains alone."""
+        return self._parts.sync.communication(self.steps_done - 1)
+
     def close(self) -> None:
-        """Take our hooks off the model, which stays usable."""
+        """Take our hooks off the model, which stays usable, and leave the other ranks."""
         self._parts.norms.close()
+        self._parts.sync.close()
 
 
 def _workload(plan: Plan, workload: Workload | None) -> Workload:
@@ -164,13 +177,16 @@ def _workload(plan: Plan, workload: Workload | None) -> Workload:
 
 def _build(plan: Plan, workload: Workload, precision: FullPrecision, meter: StepMeter) -> Parts:
     """Build model and optimizer, then everything that the plan chooses around them."""
-    sync = sync_for(plan)
+    sync = sync_for(plan, precision.device)
     with precision.device:
         model = prepare_model(workload, plan)
     if not model.training:  # handed over for evaluation as a whole; parts of it may be so on purpose
         model.train()
     policy_for(plan).apply(*_blocks(workload, model))
-    optimizer = workload.build_optimizer(precision.prepare(model), plan)
+    sync.divide(model, workload.blocks(model))
+    optimizer = sync.optimizer(workload.build_optimizer(precision.prepare(model), plan))
+    norms = norms_for(plan.batch_norm_statistics, model)
+    model = sync.wrap(model, meter)
     meter.watch(model, optimizer)
     return Parts(
         workload=workload,
@@ -178,7 +194,7 @@ def _build(plan: Plan, workload: Workload, precision: FullPrecision, meter: Step
         optimizer=optimizer,
         precision=precision,
         sync=sync,
-        norms=norms_for(plan.batch_norm_statistics, model),
+        norms=norms,
         zero_grad=GradientReset(plan.zero_grad, lambda to_none: precision.zero_grad(optimizer, to_none)),
         clip=clip_for(plan.clip_norm),
         schedule=schedule_for(plan, optimizer),

@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class StepMeter(Protocol):
@@ -22,6 +22,10 @@ class StepMeter(Protocol):
         """Say that "forward", "backward" or "optimizer" begins here."""
         ...
 
+    def exchange(self, buffer: Tensor) -> None:
+        """Learn of a tensor through which ranks exchange gradients; before `watch`, or while recording."""
+        ...
+
     def close(self) -> None:
         """Let go of all that is watched."""
         ...
@@ -35,6 +39,9 @@ class _NullMeter:
         return nullcontext()
 
     def mark(self, phase: str, micro_step: int = 0) -> None:
+        pass
+
+    def exchange(self, buffer: Tensor) -> None:
         pass
 
     def close(self) -> None:

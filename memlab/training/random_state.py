@@ -1,5 +1,6 @@
 """Random numbers of a run, kept apart from those of the program around it."""
 
+import numpy as np
 import torch
 
 
@@ -11,8 +12,14 @@ class RandomState:
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self._devices = [torch.device("cpu"), *([device] if device.type == "cuda" else [])]
-        seed %= 2**63  # torch takes no larger one
-        self._states = [torch.Generator(place).manual_seed(seed).get_state() for place in self._devices]
+        self._seed = seed
+        self._states = [_seeded(place, seed % 2**63) for place in self._devices]  # torch takes no larger one
+
+    def begin_rank(self, rank: int) -> None:
+        """Give ranks other than the first random numbers of their own: masks of dropout must differ."""
+        if rank:
+            seeds = np.random.SeedSequence((self._seed, rank)).generate_state(1, np.uint64)
+            self._states = [_seeded(place, int(seeds[0]) % 2**63) for place in self._devices]
 
     def __enter__(self) -> None:
         self._exchange()
@@ -25,6 +32,10 @@ class RandomState:
         for place, state in zip(self._devices, self._states, strict=True):
             _set_state(place, state)
         self._states = found
+
+
+def _seeded(device: torch.device, seed: int) -> torch.Tensor:
+    return torch.Generator(device).manual_seed(seed).get_state()
 
 
 def _state(device: torch.device) -> torch.Tensor:

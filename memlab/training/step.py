@@ -46,12 +46,14 @@ class Outcome:
 def optimizer_step(parts: Parts, window: Window) -> Outcome:
     """Train on one window: forward and backward for each micro-batch, then one update of the weights."""
     model, precision, meter = parts.model, parts.precision, parts.meter
-    items = parts.sync.total(window.items)  # of the whole window: micro-batches may hold unequal numbers
     last = len(window.micro_batches) - 1
     window_loss = 0.0
 
     parts.zero_grad.before_forward()
-    for micro_step, host_batch in enumerate(window.micro_batches):
+    # Each loss is divided by the items of the whole window: micro-batches may hold unequal numbers.
+    for micro_step, (host_batch, items) in enumerate(
+        zip(window.micro_batches, window.divisors, strict=False)
+    ):
         # DDP reads its sync flag in forward, so forward must be inside too.
         with parts.sync.context(model, is_last=micro_step == last), parts.norms.micro_step(micro_step):
             meter.mark("forward", micro_step)

@@ -1,7 +1,7 @@
 """Windows: the samples of one optimizer step, cut into micro-batches."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
@@ -24,6 +24,11 @@ class Window:
     samples: int
     """Samples of this optimizer step, over all ranks."""
     epoch: int = 0
+    divisors: tuple[float, ...] = ()
+    """What the loss sum of each micro-batch is divided by: the items of the whole window."""
+    stand_in: Batch | None = None
+    """Samples of other ranks, where this one has none in the last micro-step: computed with weight 0,
+    for the ranks exchange gradients together or not at all."""
 
     @classmethod
     def of(
@@ -34,11 +39,13 @@ class Window:
         `samples` counts those of all ranks; None: there is no other rank.
         """
         batches = tuple(checked_batch(workload, batch) for batch in micro_batches)
+        items = sum(workload.count(batch) for batch in batches)
         return cls(
             micro_batches=batches,
-            items=sum(workload.count(batch) for batch in batches),
+            items=items,
             samples=sum(len(batch[0]) for batch in batches) if samples is None else samples,
             epoch=epoch,
+            divisors=(items,) * len(batches),
         )
 
 
@@ -56,6 +63,8 @@ def windows(workload: Workload, plan: Plan, rank: int = 0) -> Iterator[Window]:
             with plain_torch():  # a batch made in FP64, or on a GPU, would be another
                 micro_batches = [workload.batch(share) for share in mine]
                 window = Window.of(workload, micro_batches, samples=len(indices), epoch=epoch)
+                if lacking := lacking_share(indices, plan.micro_batch_size, rank, plan.world_size):
+                    window = replace(window, stand_in=checked_batch(workload, workload.batch(lacking)))
             yield window
 
 
@@ -71,7 +80,17 @@ def shares(indices: list[int], micro_batch_size: int, rank: int, world_size: int
     """
     together = micro_batch_size * world_size
     for first in range(0, len(indices), together):
-        micro_step = indices[first : first + together]
-        start, stop = (len(micro_step) * place // world_size for place in (rank, rank + 1))
-        if start < stop:
-            yield micro_step[start:stop]
+        if share := _share(indices[first : first + together], rank, world_size):
+            yield share
+
+
+def lacking_share(indices: list[int], micro_batch_size: int, rank: int, world_size: int) -> list[int]:
+    """Return the samples of the last micro-step, fewer than there are ranks, where `rank` has none of them."""
+    together = micro_batch_size * world_size
+    last = indices[(len(indices) - 1) // together * together :]
+    return [] if _share(last, rank, world_size) else last
+
+
+def _share(micro_step: list[int], rank: int, world_size: int) -> list[int]:
+    start, stop = (len(micro_step) * place // world_size for place in (rank, rank + 1))
+    return micro_step[start:stop]

@@ -173,8 +173,9 @@ def test_several_ranks_need_several_processes() -> None:
         next(train(custom(world_size=2, gradient_accumulation_steps=3), Values([1.0])))
 
     assert str(error.value) == (
-        "world_size=2 needs as many processes, and this one trains alone as its only rank; set world_size=1 "
-        "and gradient_accumulation_steps=6 for the same global batch."
+        "world_size=2 needs as many processes, and this one is alone: memlab.measure(plan), memlab.train(plan) "
+        "and the bench start them, as `torchrun --nproc-per-node 2` does; or set world_size=1 and "
+        "gradient_accumulation_steps=6 for the same global batch."
     )
 
 

@@ -1,0 +1,134 @@
+"""What ranks exchange, counted: by DDP's communication hook, which sees every bucket."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from weakref import ref
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from memlab.events import StepCommunication
+from memlab.training.metering import StepMeter
+
+
+@dataclass
+class _AllReduce:
+    micro_step: int
+    size: int
+    begin: float
+    end: float = 0.0
+
+
+class Exchange:
+    """Averages DDP's buckets over the ranks, as DDP does without a hook, and keeps count."""
+
+    def __init__(self, meter: StepMeter, rank: int, world_size: int) -> None:
+        self._meter, self._rank, self._world_size = meter, rank, world_size
+        self._layout: tuple[int, ...] = ()
+        self.begin_step()
+
+    def begin_step(self) -> None:
+        """Forget the last step, also one that broke off."""
+        self._all_reduces: list[_AllReduce] = []
+        self._micro_steps = 0
+        self.complete = True
+
+    def begin_micro_step(self, *, exchanging: bool) -> None:
+        """Count what follows for the next micro-step; `exchanging`: its backward shall send every bucket."""
+        self._micro_steps += 1
+        self.complete = not exchanging
+
+    def hook(self, state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """Start the all-reduce of one bucket: DDP calls it in backward as soon as its gradients are there."""
+        buffer = bucket.buffer()
+        self._meter.exchange(buffer)
+        self.complete = self.complete or bucket.is_last()
+        one = _AllReduce(self._micro_steps - 1, buffer.numel() * buffer.element_size(), _now())
+        self._all_reduces.append(one)
+        buffer.div_(self._world_size)
+        future = dist.all_reduce(buffer, async_op=True).get_future()
+        return future.then(partial(_ended, one))
+
+    def of_step(self, step: int, checksum: int | None) -> StepCommunication:
+        """Return what this rank exchanged in the step that ended, and begin the next."""
+        ended = self._all_reduces
+        layout = tuple(one.size for one in ended if one.micro_step == ended[-1].micro_step)
+        rebuilt = bool(self._layout) and bool(layout) and layout != self._layout
+        self._layout = layout or self._layout
+        found = StepCommunication(
+            step=step,
+            rank=self._rank,
+            calls=tuple(sum(one.micro_step == n for one in ended) for n in range(self._micro_steps)),
+            bytes=tuple(
+                sum(one.size for one in ended if one.micro_step == n) for n in range(self._micro_steps)
+            ),
+            buckets=self._layout,
+            rebuilt=rebuilt,
+            seconds=_covered([(one.begin, one.end) for one in ended]),
+            all_reduces=tuple((one.micro_step, one.begin, one.end) for one in ended),
+            checksum=checksum,
+        )
+        self.begin_step()
+        return found
+
+
+_now = time.perf_counter
+
+
+def _ended(one: _AllReduce, future: torch.futures.Future[Any]) -> Tensor:
+    one.end = _now()
+    return future.value()[0]
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """Return for how long at least one of `spans` was open; they come in order of their beginnings.
+
+    >>> _covered([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)])
+    4.0
+    """
+    seconds, reached = 0.0, float("-inf")
+    for begin, end in spans:
+        seconds += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return seconds
+
+
+@contextmanager
+def what_stays() -> Iterator[list[Tensor]]:
+    """Give, at the end, a view of each storage that is made within and outlives it: DDP's buckets."""
+    found: list[Tensor] = []
+    with _Made() as made:
+        yield found
+    for storage in made.storages:
+        if (alive := storage()) is not None:
+            found.append(torch.empty(0, dtype=torch.uint8, device=alive.device).set_(alive))
+
+
+class _Made(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.storages: list[ref[torch.UntypedStorage]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, Tensor) and func is torch.ops.aten.empty.memory_format:
+            self.storages.append(ref(out.untyped_storage()))
+        return out
+
+
+@torch.no_grad()
+def checksum(model: torch.nn.Module) -> int:
+    """Return the sum of the bits of all weights, taken as whole numbers: equal weights have equal sums."""
+    return sum(
+        int(weight.detach().reshape(-1).view(_WHOLE[weight.element_size()]).sum(dtype=torch.int64))
+        for weight in model.parameters()
+    )
+
+
+_WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

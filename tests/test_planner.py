@@ -11,7 +11,8 @@ from memlab.engine.predict import predict
 from memlab.memory.cards import Card, card
 from memlab.plan import Plan, PlanError
 from memlab.planner import NothingFits, Proposal, feasible_plans
-from memlab.planner.search import largest_that
+from memlab.planner.fitting import states_bytes
+from memlab.planner.search import largest_that, last_in_a_row
 from memlab.units import MiB
 
 CONTEXT = 256 * MiB
@@ -46,6 +47,20 @@ def test_bisection_finds_what_trying_all_finds(count: int, holding: int) -> None
 
     assert found == max((number for number in range(count) if number < holding), default=None)
     assert len(asked) <= 1 + count.bit_length()
+
+
+@given(holding=st.sets(st.integers(0, 12)), count=st.integers(0, 12))
+def test_going_up_asks_no_more_than_one_that_fails(holding: set[int], count: int) -> None:
+    asked: list[int] = []
+
+    def holds(number: int) -> bool:
+        asked.append(number)
+        return number in holding
+
+    found = last_in_a_row(holds, count)
+
+    assert found == max((n for n in range(count) if {*range(n + 1)} <= holding), default=None)
+    assert sum(number not in holding for number in asked) <= 1
 
 
 def test_the_planner_finds_what_trying_every_micro_batch_finds() -> None:
@@ -160,6 +175,45 @@ def test_where_nothing_fits_the_nearest_is_named_and_what_would_help() -> None:
         "state; it fits with precision='bf16-true' or card='rtx-4060'."
     )
     assert nearest.headroom_bytes == 5 * MiB - nearest.peak_reserved < 0
+
+
+def test_what_its_weights_alone_rule_out_is_not_predicted() -> None:
+    seen: list[Plan] = []
+
+    with pytest.raises(NothingFits):
+        feasible_plans("mlp", card_with(1), 64, progress=lambda done, total, plan: seen.append(plan))
+
+    assert seen == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"model": "mlp", "optimizer": "sgd", "momentum": 0.9},
+        {"model": "gpt-tiny", "precision": "bf16-mixed"},
+        {"model": "gpt-tiny", "precision": "bf16-true", "master_weights": True},
+        {"model": "gpt-tiny", "precision": "bf16-true", "lora_rank": 2},
+        {"model": "gpt-tiny", "sequence_length": 8},
+    ],
+    ids=str,
+)
+def test_no_plan_needs_less_than_its_weights_gradients_and_state(fields: dict) -> None:
+    plan = Plan(**{"micro_batch_size": 1, "steps": 1, **fields})
+
+    assert states_bytes(plan) <= predict(plan, card=A100).peak_reserved
+
+
+@pytest.mark.slow
+def test_chunks_of_the_loss_are_proposed_where_they_make_it_fit() -> None:
+    fields = {"sequence_length": 256, "micro_batch_size": 16, "optimizer": "sgd", "fused": True, "steps": 1}
+    whole, chunked = (
+        predict(Plan(model="gpt2", loss_chunks=chunks, **fields), card=A100) for chunks in (1, 8)
+    )
+    between = (whole.peak_reserved + chunked.peak_reserved) // 2 // MiB
+    fields |= {"precision": "fp32", "activation_checkpointing": "none"}
+
+    with pytest.raises(NothingFits, match="it fits with .*loss_chunks=8 or"):
+        feasible_plans("gpt2", card_with(between), 16, **fields)
 
 
 WRONG = {

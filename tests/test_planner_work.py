@@ -7,7 +7,7 @@ import pytest
 from memlab.catalog import MODELS
 from memlab.memory.cards import card
 from memlab.plan import Plan
-from memlab.planner.work import work_of
+from memlab.planner.work import SIZES, _counted, work_of
 
 A100 = card("a100-80gb")
 SEQ, WIDTH, LAYERS, WORDS = 16, 192, 6, 256
@@ -46,9 +46,36 @@ def test_selective_recomputation_repeats_no_matrix_product(work: Callable[[str],
     assert work("selective") == work("none")
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"foreach": True, "clip_norm": 1.0},
+        {"precision": "bf16-mixed", "activation_checkpointing": "full", "foreach": False},
+        {"lora_rank": 2, "activation_checkpointing": "selective", "dropout": 0.1},
+    ],
+    ids=str,
+)
+def test_what_two_and_three_blocks_do_tells_what_all_do(fields: dict) -> None:
+    plan = Plan(model="bert-base", sequence_length=16, micro_batch_size=SIZES[0], **fields)
+    work = work_of(plan, A100).lines
+
+    whole = _counted(plan, A100.compute_capability, None, windows=(2, 2))
+
+    for part, lines in work.items():
+        assert sum(it.times * (it.flops[0] + it.flops[1] * SIZES[0]) for it in lines) == sum(
+            it.flops for it in whole[part]
+        )
+        assert sum(it.times * (it.moved_bytes[0] + it.moved_bytes[1] * SIZES[0]) for it in lines) == sum(
+            it.moved_bytes for it in whole[part]
+        )
+
+
 def update_bytes(**fields: object) -> float:
     """Return what the update of an mlp reads and writes."""
-    return sum(line.moved_bytes[0] for line in work_of(Plan(model="mlp", **fields), A100).lines["update"])
+    return sum(
+        line.times * line.moved_bytes[0]
+        for line in work_of(Plan(model="mlp", **fields), A100).lines["update"]
+    )
 
 
 def test_adamw_over_lists_moves_84_bytes_a_weight() -> None:

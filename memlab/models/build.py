@@ -1,5 +1,7 @@
 """Build the model that a plan names."""
 
+from dataclasses import replace
+
 from torch import nn
 from typing_extensions import assert_never
 
@@ -15,13 +17,16 @@ from memlab.models.vit import ViT
 from memlab.plan import Plan
 
 
-def build_model(plan: Plan) -> nn.Module:
+def build_model(plan: Plan, *, layers: int | None = None) -> nn.Module:
     """Return the model of `plan` on torch's default device, in FP32, with `plan.lora_rank` applied.
+
+    `layers` blocks instead of its own number stand for all of them where only what one block does is asked.
 
     Its weights come from torch's global random generator. Under `torch.device("meta")` or fake tensors
     any of them is built in seconds, without memory.
     """
-    model = _bare(plan, MODELS[plan.model])
+    card = MODELS[plan.model]
+    model = _bare(plan, card if layers is None else replace(card, layers=layers))
     if plan.lora_rank:
         apply_lora(model, plan.lora_rank)
     return model

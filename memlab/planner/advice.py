@@ -8,19 +8,19 @@ from memlab.catalog import MODELS
 from memlab.memory.cards import CARDS, Card
 from memlab.plan import Plan, PlanError
 from memlab.planner.candidates import Combination
-from memlab.planner.fitting import Fitting
+from memlab.planner.fitting import Fitting, states_bytes
 from memlab.planner.proposal import Fit, NothingFits
 from memlab.units import format_bytes
 
 LORA_RANK = 16
+LOSS_CHUNKS = 8
 SHORTEST = 128
 """Tokens below which no shorter text is proposed."""
 
 
 def nothing_fits(tried: Sequence[Combination], fitting: Fitting) -> NothingFits:
     """Return the error that names the combination which needs least, and what would make it fit."""
-    smallest = [fitting.fit(next(iter(combination.values()))) for combination in tried]
-    nearest = min(smallest, key=lambda fit: (fit.needed_bytes, fit.plan.to_json()))
+    nearest = _nearest([next(iter(combination.values())) for combination in tried], fitting)
     states = sum(nearest.peak[name] for name in ("parameters", "gradients", "optimizer_state"))
     changes = list(_changes(nearest, fitting))
     return NothingFits(
@@ -29,6 +29,22 @@ def nothing_fits(tried: Sequence[Combination], fitting: Fitting) -> NothingFits:
         f"{format_bytes(states)} of its peak for weights, gradients and optimizer state; {_advice(changes)}.",
         nearest,
     )
+
+
+def _nearest(plans: Sequence[Plan], fitting: Fitting) -> Fit:
+    """Return what the plan that needs least needs; those whose weights alone need more are not predicted."""
+    nearest: Fit | None = None
+    for plan in sorted(plans, key=lambda plan: (states_bytes(plan), plan.to_json())):
+        if nearest is not None and states_bytes(plan) > nearest.needed_bytes:
+            break
+        fit = fitting.fit(plan)
+        if nearest is None or (fit.needed_bytes, plan.to_json()) < (
+            nearest.needed_bytes,
+            nearest.plan.to_json(),
+        ):
+            nearest = fit
+    assert nearest is not None
+    return nearest
 
 
 def _named(plan: Plan) -> str:
@@ -71,6 +87,8 @@ def _alternatives(plan: Plan, card: Card) -> Iterator[dict[str, Any]]:
         yield {"activation_checkpointing": "full"}
     if plan.precision != "bf16-true" and card.has_bf16:
         yield {"precision": "bf16-true"}
+    if plan.loss_chunks == 1 and MODELS[plan.model].family == "gpt":
+        yield {"loss_chunks": LOSS_CHUNKS}
     if not plan.lora_rank and MODELS[plan.model].takes_adapters:
         yield {"lora_rank": LORA_RANK}
 
@@ -85,7 +103,7 @@ def _would_fit(plan: Plan, fitting: Fitting, change: dict[str, Any]) -> bool:
         changed = replace(plan, **change)
     except PlanError:
         return False
-    return fitting.fits(fitting.fit(changed))
+    return fitting.may_fit(changed) and fitting.fits(fitting.fit(changed))
 
 
 def _smallest_card(nearest: Fit, fitting: Fitting) -> Card | None:

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from memlab.catalog import MODELS
 from memlab.engine.predict import predict
+from memlab.engine.preflight import least_bytes
 from memlab.memory.beyond import beyond_allocator
 from memlab.memory.cards import Card
 from memlab.plan import Plan
@@ -44,9 +46,25 @@ class Fitting:
             available_bytes=self.available_bytes,
         )
 
+    def may_fit(self, plan: Plan) -> bool:
+        """Say whether `plan` is not too large by its weights, gradients and optimizer state alone."""
+        return states_bytes(plan) <= self.available_bytes
+
     def fits(self, fit: Fit) -> bool:
         """Say whether every request of the plan is served within the card's memory."""
         return self._fits[same_memory(fit.plan)][0].fits and fit.headroom_bytes >= 0
+
+
+def states_bytes(plan: Plan) -> int:
+    """Return the bytes that are alive at the end of the first step whatever the batch; 0 where no table tells."""
+    card = MODELS[plan.model]
+    positions = (
+        card.rotary_base is not None
+        or card.context is not None
+        or plan.sequence_length == card.sequence_length
+    )
+    counted = plan.norm == card.norms[0] and positions  # as `card.parameters` is
+    return least_bytes(plan) if counted else 0
 
 
 def same_memory(plan: Plan) -> Plan:

@@ -30,7 +30,8 @@ def feasible_plans(
 
     `fixed` are fields of the Plan that are not to be varied; open are micro-batch size (K follows),
     precision, activation checkpointing, and whether the optimizer is fused. With `largest_only` each
-    combination is given with its largest micro-batch alone, for which bisection needs few predictions.
+    combination is given with its largest micro-batch alone, for which bisection needs few predictions. A
+    combination whose weights, gradients and optimizer state alone are too large is left out without any.
     An error that `progress` raises ends the search. Equal arguments give equal lists, so ranks that ask
     for themselves agree. Raises NothingFits, which names what comes nearest; PlanError and CardError.
     """
@@ -85,14 +86,20 @@ def _fitted(
     plans = list(combination.values())
 
     def fits(place: int) -> bool:
-        return fitting.fits(fitting.fit(plans[place], report))
+        return fitting.may_fit(plans[place]) and fitting.fits(fitting.fit(plans[place], report))
 
-    largest = largest_that(fits, len(plans))
+    # Where all that fit are asked for, going up needs one prediction that fails; bisection needs more.
+    largest = largest_that(fits, len(plans)) if largest_only else last_in_a_row(fits, len(plans))
     if largest is None:
         return []
-    below = () if largest_only else range(largest - 1, -1, -1)
-    smaller = [place for place in below if fits(place)]
-    return [_Fitted(fitting.fit(plans[place]), place == largest) for place in (largest, *smaller)]
+    places = (largest,) if largest_only else range(largest, -1, -1)
+    return [_Fitted(fitting.fit(plans[place]), place == largest) for place in places]
+
+
+def last_in_a_row(holds: Callable[[int], bool], count: int) -> int | None:
+    """Return the last of the numbers from 0 up that `holds` without a gap; None where 0 does not."""
+    failing = next((number for number in range(count) if not holds(number)), count)
+    return failing - 1 if failing else None
 
 
 def largest_that(holds: Callable[[int], bool], count: int) -> int | None:

@@ -34,8 +34,8 @@ def heat_map_figure(grid: Grid, peaks: Peaks, plan: str) -> Figure:
     scale = scale_for(max(peaks.values(), default=0))
     known = [(size, length) in peaks for length in grid.sequence_lengths for size in grid.micro_batch_sizes]
     return Figure(
-        title=f"Peak in {scale.name}",
-        note="left of and below a card's line it fits",
+        title="Peak over micro-batch and sequence length",
+        note=f"in {scale.name}; left of and below a card's line it fits",
         x_label="micro-batch size",
         y_label="sequence length",
         heat=Heat(

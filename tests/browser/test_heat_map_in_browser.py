@@ -38,11 +38,11 @@ def test_it_fills_by_itself_and_works_by_the_keyboard(tmp_path: Path, dark: bool
         assert drawn == ["heatmap", "scatter", "scatter"]
 
         page.get_by_role("combobox", name="activation checkpointing").focus()
-        page.keyboard.press("ArrowDown")
-        page.get_by_role("button", name="Peak in").focus()
+        page.keyboard.type("sel")
+        page.get_by_role("button", name="Peak over").focus()
         page.keyboard.press("Space")
         view.wait(lambda: "selective checkpointing" in page.locator(".memlab-table caption").inner_text())
         assert page.locator(".memlab-table th[scope=row]").count() == 2
 
-        assert page.get_by_role("img", name="Peak in").count() == 1
+        assert page.get_by_role("img", name="Peak over").count() == 1
         assert view.complaints == []

@@ -43,8 +43,10 @@ class DatalessMode(TorchDispatchMode):
         super().__init__()
         self.ledger: Ledger | None = None
         """Gets what kernels make for themselves."""
+        self.calls: list[tuple[int, Any]] | None = None
+        """Where wanted: each operator that may make tensors, with the number of changes in the ledger before it."""
         self.device = device
-        self._on_host = device.type == "cpu"
+        self.on_host = device.type == "cpu"
         self._rules = dict(rules or {})
         self._kinds: dict[Any, int] = {}
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -82,6 +84,8 @@ class DatalessMode(TorchDispatchMode):
                 return args[0]  # nothing is made, and there is nothing to compute
             if kind == LISTS_IN_PLACE:
                 return None
+            if self.calls is not None and self.ledger is not None:
+                self.calls.append((len(self.ledger), func))
             if func is _READ and _asked_by_an_optimizer():
                 return 1.0
             rule = self._rules.get(func)
@@ -98,7 +102,7 @@ class DatalessMode(TorchDispatchMode):
         wanted = "cpu" if place is None else torch.device(place).type
         if wanted != self.device.type and wanted not in _HOST:
             raise OtherDevice(f"{func} on {place}")
-        if self._on_host:
+        if self.on_host:
             return wanted == "cpu" and (kind == FACTORY or func is _TO_COPY)
         return wanted == self.device.type
 

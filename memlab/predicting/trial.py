@@ -1,13 +1,14 @@
 """Run the training loop of a plan on tensors without data, metered."""
 
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
 
-from memlab.memory.meter import Meter
+from memlab.memory.peaks import Peaks
 from memlab.plan import Plan
+from memlab.predicting.by_blocks import recorded_by_blocks
 from memlab.predicting.card_device import card_device
 from memlab.predicting.dataless import DatalessMode, without_data
 from memlab.predicting.refusals import refusals_explained
@@ -15,7 +16,6 @@ from memlab.predicting.rules import cpu, cuda
 from memlab.predicting.rules.autocast import weight_cache
 from memlab.predicting.rules.composites import AMPERE, predicting_for
 from memlab.trace import Breakdown, Trace
-from memlab.training.loop import Trainer
 from memlab.training.window import Window
 from memlab.workload import Workload
 
@@ -32,7 +32,7 @@ class Trial:
 
 
 def trial(
-    plan: Plan, workload: Workload, steps: Iterable[Window], capability: tuple[int, int] | None = None
+    plan: Plan, workload: Workload, steps: Sequence[Window], capability: tuple[int, int] | None = None
 ) -> Trial:
     """Train `plan` on `steps` without data: nothing is computed, and no parameter gets a value.
 
@@ -40,19 +40,13 @@ def trial(
     """
     device = torch.device("cpu") if capability is None else card_device()
     mode = DatalessMode(device, cpu.RULES if capability is None else cuda.RULES)
-    meter = Meter(device=device, dataless=mode)
-    mode.ledger = meter.ledger
-    custom = workload if plan.model == "custom" else None
     with ExitStack() as stack:
-        stack.enter_context(closing(meter))
         stack.enter_context(refusals_explained())
         stack.enter_context(predicting_for(capability or AMPERE))
         stack.enter_context(weight_cache())
         stack.enter_context(without_data(mode))
-        alone = plan.of_one_rank
-        with closing(Trainer(alone, custom, meter=meter, dataless_device=device)) as trainer:
-            for window in steps:
-                trainer.run(window)
-                trainer.steps_done += 1
-            notices = tuple(notice.message for notice in trainer.take_notices())
-        return Trial(meter.trace, meter.peak, meter.peaks_by_phase, meter.step_peaks, notices)
+        recorded = recorded_by_blocks(plan.of_one_rank, workload, steps, mode)
+    peaks = Peaks("all")
+    for part in recorded.parts:
+        peaks.add(part)
+    return Trial(peaks.trace(), peaks.peak, dict(peaks.by_phase), tuple(peaks.of_steps), recorded.notices)

@@ -105,7 +105,8 @@ class Bench:
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         """Return the live panel, and what notebooks without widgets show instead."""
         if not self._session.closed:
-            self._foresight.begin()
+            with self._lock:
+                self._show_foresight(self._foresight.begin(), runs_were_told=False)
             self._session.warm_up()
             self._pump.start()
         view = {"version_major": 2, "version_minor": 0, "model_id": self._panel.widget.model_id}
@@ -158,10 +159,8 @@ class Bench:
 
     def _show_foresight(self, ghost_is_new: bool, runs_were_told: bool) -> None:
         panel, foresight, ledger = self._panel, self._foresight, self._session.ledger
-        if ghost_is_new and foresight.shown is not None:
-            question, prediction = foresight.shown
-            if question.card is None:
-                self._controls.name_device(prediction.run.environment["device"])
+        if ghost_is_new and foresight.device:
+            self._controls.name_device(foresight.device)
         if ghost_is_new or runs_were_told:
             panel.memory.draw(step_figure(ledger, foresight))
         if runs_were_told:

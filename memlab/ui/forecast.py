@@ -25,5 +25,5 @@ def say_forecast(panel: Panel, foresight: Foresight, card: Card | None) -> None:
         notes = prediction.run.notices if question.card else ()  # those of this device come with the run
     else:
         words = ""
-    panel.say_forecast(predicting_words(card), words, list(notes), foresight.problem)
+    panel.say_forecast(predicting_words(card, foresight.device), words, list(notes), foresight.problem)
     panel.offer_cancel(seconds is not None and seconds >= CANCELLED_AFTER)

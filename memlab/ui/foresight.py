@@ -29,20 +29,21 @@ class Foresight:
         """The last good prediction, and what it answers."""
         self.problem = ""
         """Why there is no prediction of what is set now."""
+        self.device = ""
+        """What this device is, once something was predicted for it."""
         self._begun = False
         self._cancelled: Question | None = None
         Foresight._all.add(self)
 
-    def begin(self) -> None:
-        """Start to predict, and end the processes that wait for benches nobody looks at."""
+    def begin(self) -> bool:
+        """Start to predict, and end the processes that wait for other benches; tell whether there is news."""
         with Foresight._turn:
             for other in list(Foresight._all):
                 if other is not self:
                     other.predictor.close()
             self._begun = True
             self.predictor.start()
-        if self.question is not None:
-            self.wish(self.question)
+        return self.question is not None and self.wish(self.question)
 
     def wish(self, question: Question) -> bool:
         """Have `question` answered in the place of what was asked before; tell whether it is answered."""
@@ -67,6 +68,8 @@ class Foresight:
                 self.problem = ""
                 if self.shown is None or self.shown[1] is not answer:
                     self.shown = (self.question, answer)
+                    if self.question.card is None:
+                        self.device = answer.run.environment["device"]
         return (self.shown, self.problem) != before
 
     def tell(self, ledger: Ledger) -> bool:

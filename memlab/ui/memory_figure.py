@@ -39,12 +39,16 @@ def memory_figure(memory: StepMemory | None, steps: int = 0, ghost: Ghost | None
         y_label=scale.name,
         series=(
             *_areas(drawn, position, scale, faded=memory is None),
-            *_lines(drawn, position, scale),
+            *_lines(drawn, position, scale, foretold=memory is None),
             *([ghost.line(memory, scale)] if ghost else []),
             *budget,
         ),
         spans=_spans(drawn),
-        mark=Mark(text=_peak_words(drawn), x=drawn.peak_position, y=peak / scale.unit),
+        mark=Mark(
+            text=f"{'predicted ' if memory is None else ''}{_peak_words(drawn)}",
+            x=drawn.peak_position,
+            y=peak / scale.unit,
+        ),
         x_range=x_range if len(position) else None,
         y_range=(0.0, max(largest / scale.unit, *(line.y[0] for line in budget), 0.0) * HEADROOM),
         table=_table(memory, ghost),
@@ -80,14 +84,14 @@ def _areas(memory: StepMemory, position: np.ndarray, scale: Scale, *, faded: boo
     ]
 
 
-def _lines(memory: StepMemory, position: np.ndarray, scale: Scale) -> list[Series]:
+def _lines(memory: StepMemory, position: np.ndarray, scale: Scale, *, foretold: bool = False) -> list[Series]:
     """Return the allocator's lines; none where it keeps no cache and rounds nothing, as on the CPU."""
     if memory.allocated == memory.reserved == memory.peak["total"] or not len(position):
         return []
     ends = position[[0, -1]]
     return [
         Series(
-            name=f"{name} {format_bytes(size)}",
+            name=f"{'predicted ' if foretold else ''}{name} {format_bytes(size)}",
             x=ends,
             y=np.full(2, size / scale.unit),
             colour=NEUTRAL,

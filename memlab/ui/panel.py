@@ -84,7 +84,7 @@ class Panel:
         buttons = _box("memlab-buttons", self.run_button, self.pause_button, self.stop_button)
         self.cancel_button.add_class("memlab-small")
         self.offer_cancel(False)
-        side = _column("memlab-side", controls.widget, self.forecast, self.cancel_button, buttons, self.why)
+        side = _column("memlab-side", controls.widget, buttons, self.why, self.forecast, self.cancel_button)
         charts = _column(
             "memlab-charts",
             self.memory.widget,

@@ -8,7 +8,7 @@ from ipywidgets import Layout as Size
 from ipywidgets import VBox
 from numpy.typing import NDArray
 
-from memlab.ui.palette import HEAT_COLOURS, INK
+from memlab.ui.palette import HEAT_COLOURS
 from memlab.ui.plotly_widget import DRAWN, PlotlyView, plotly_library
 from memlab.ui.spec import Figure, Heat, Mark, Series, Span
 
@@ -23,6 +23,7 @@ REPLACEMENTS = 3
 """A kernel whose cell blocks hears no answers: it does not replace views for ever."""
 FADED = 0.38
 """Share of its colour that a foretold area keeps."""
+EMPTY = Figure(title="", x_label="", y_label="")
 TICK_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
@@ -47,14 +48,19 @@ class PlotlyChart:
 
     def _send(self, figure: Figure) -> None:
         with self.view.hold_sync():
-            heat = [_heat(figure.heat)] if figure.heat else []
-            self.view.traces = [*heat, *(_trace(series) for series in figure.series)]
+            self.view.traces = _traces(figure)
             self.view.look = _look(figure, self.height)
 
     def _new_view(self) -> PlotlyView:
         self._shown = self._drawn = False
         self._waiting_since: float | None = None
-        view = PlotlyView(layout=Size(width="100%", height=f"{self.height}px"))
+        # All that is known goes with the view: an update that overtakes its making would be lost.
+        figure = self.figure if self.figure is not None else EMPTY
+        view = PlotlyView(
+            traces=_traces(figure),
+            look=_look(figure, self.height),
+            layout=Size(width="100%", height=f"{self.height}px"),
+        )
         view.on_msg(self._heard)
         return view
 
@@ -76,15 +82,12 @@ class PlotlyChart:
             self._replaced += 1
             self.view.close()
             self.view = self._new_view()
-            self._send(self.figure)
             self.widget.children = [plotly_library(), self.view]
 
 
 def _trace(series: Series) -> dict[str, Any]:
     words = {
         "name": series.name,
-        # The style sheet finds by it what is drawn in the theme's ink.
-        **({"uid": f"ink-{series.kind}"} if series.colour == INK else {}),
         "x": list(series.x) if isinstance(series.x, tuple) else _bytes(series.x),
         "y": _bytes(series.y),
         "hovertemplate": f"%{{y:.4~g}} {series.name.replace('<', '&lt;')}<extra></extra>",
@@ -106,6 +109,11 @@ def _trace(series: Series) -> dict[str, Any]:
             fill = _pale(series.colour) if series.faded else series.colour
             stack = {"stackgroup": "bytes", "fillcolor": fill}
             return {**words, **stack, "type": "scatter", "mode": "lines", "line": line}
+
+
+def _traces(figure: Figure) -> list[dict[str, Any]]:
+    heat = [_heat(figure.heat)] if figure.heat else []
+    return [*heat, *(_trace(series) for series in figure.series)]
 
 
 def _heat(heat: Heat) -> dict[str, Any]:

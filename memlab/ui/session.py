@@ -104,6 +104,8 @@ class Session:
             case Failed():
                 self._failed, self.trouble = event, Trouble(event.message, event.details)
                 self._end("failed")
+                if not record.losses:  # what was drawn before it stays
+                    self.ledger.delete(record)
             case Finished():
                 self._end(end_words(record))
             case _:

@@ -31,7 +31,7 @@ def progress_words(record: Record | None) -> str:
     """Say how far a run is, how fast, and its largest instant."""
     if record is None or not record.losses:
         return ""
-    words = [f"optimizer step {len(record.losses)} of {record.plan.steps}"]
+    words = [f"step {len(record.losses)} of {record.plan.steps}"]
     if record.samples_per_second:
         words.append(f"{record.samples_per_second:.3g} samples/s")
     if record.peak is not None:
@@ -45,9 +45,10 @@ def _beside_prediction(record: Record) -> str:
     return f" (predicted {format_bytes(record.predicted_peak)}, difference {signed_bytes(record.difference)})"
 
 
-def predicting_words(card: Card | None) -> str:
-    """Say what the prediction is for."""
-    return f"predicting for: {card.title if card is not None else 'this device'}"
+def predicting_words(card: Card | None, device: str) -> str:
+    """Say what the prediction is for; `device` is what this one is, where that is known."""
+    here = {"cpu": "CPU", "": "this device"}.get(device, device)
+    return f"predicting for: {card.title if card is not None else here}"
 
 
 def forecast_words(run: Run, card: Card | None) -> str:

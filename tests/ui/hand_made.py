@@ -1,7 +1,9 @@
 """Events as a run sends them, and what a bench makes of them, written by hand."""
 
+from memlab.engine.predictor import Prediction
 from memlab.events import StepFinished, StepMemory
 from memlab.plan import Plan
+from memlab.run import Run
 from memlab.trace import CATEGORIES, Breakdown
 from memlab.ui.records import Record
 from memlab.units import MiB
@@ -47,3 +49,15 @@ def record(letter: str = "A", steps: int = 3, **changes: object) -> Record:
         made.add(step_event(step, loss=5.0 - step, **changes))
         made.add(memory_event(step))
     return made
+
+
+def prediction(plan: Plan, micro_steps: int = 2, *, card: str | None = None) -> Prediction:
+    """Return what was predicted for `plan`: the saw-tooth of `memory_event`, twice."""
+    memories = tuple(memory_event(step, micro_steps) for step in (0, 1))
+    peak = Breakdown.from_dict(memories[0].peak)
+    environment = {"device": "cpu" if card is None else f"card:{card}"}
+    run = Run(
+        plan=plan, source="predicted", losses=(), peak=peak, peak_allocated=peak.total, peak_reserved=peak.total,
+        fits=True, peaks_by_phase={}, step_peaks=(peak.total,) * plan.steps, environment=environment,
+    )  # fmt: skip
+    return Prediction(run, memories)

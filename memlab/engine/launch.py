@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -38,7 +38,8 @@ def launched(plan: Plan, workload: Workload | None, control: Control) -> Iterato
         meeting = Meeting(Path(folder))
         meeting.prepare(plan, workload)
         with _started(meeting, plan.world_size, import_folder(workload)) as process:
-            yield from Launch(meeting, plan.world_size, process, control).events()
+            with closing(Launch(meeting, plan.world_size, process, control)) as launch:
+                yield from launch.events()
 
 
 class Launch:
@@ -72,6 +73,11 @@ class Launch:
                 return
             self._pass_on_commands()
             time.sleep(LOOKS_APART)
+
+    def close(self) -> None:
+        """Let go of what the ranks wrote."""
+        for reader in self._readers.values():
+            reader.close()
 
     def _read(self) -> Iterator[Event]:
         for rank in range(self._world_size):

@@ -59,7 +59,7 @@ class Categories:
         gradient = weight.grad
         if gradient is None:
             return
-        if gradient.layout is not torch.strided:
+        if gradient.layout is not torch.strided or hasattr(gradient, "__tensor_flatten__"):  # FSDP2's DTensor
             self._ledger.label([gradient], GRADIENTS, only=UNSETTLED)
             return
         entry = self._ledger.find(gradient)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 from weakref import ref
 
@@ -58,18 +59,16 @@ class Exchange:
     def of_step(self, step: int, checksum: int | None) -> StepCommunication:
         """Return what this rank exchanged in the step that ended, and begin the next."""
         ended = self._all_reduces
-        layout = tuple(one.size for one in ended if one.micro_step == ended[-1].micro_step)
-        rebuilt = bool(self._layout) and bool(layout) and layout != self._layout
-        self._layout = layout or self._layout
+        sizes = [[one.size for one in ended if one.micro_step == n] for n in range(self._micro_steps)]
+        layouts = [self._layout, *(tuple(of_micro_step) for of_micro_step in sizes if of_micro_step)]
+        self._layout = layouts[-1]
         found = StepCommunication(
             step=step,
             rank=self._rank,
-            calls=tuple(sum(one.micro_step == n for one in ended) for n in range(self._micro_steps)),
-            bytes=tuple(
-                sum(one.size for one in ended if one.micro_step == n) for n in range(self._micro_steps)
-            ),
+            calls=tuple(map(len, sizes)),
+            bytes=tuple(map(sum, sizes)),
             buckets=self._layout,
-            rebuilt=rebuilt,
+            rebuilt=any(one and one != other for one, other in pairwise(layouts)),
             seconds=_covered([(one.begin, one.end) for one in ended]),
             all_reduces=tuple((one.micro_step, one.begin, one.end) for one in ended),
             checksum=checksum,

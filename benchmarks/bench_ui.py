@@ -1,8 +1,9 @@
 """What the bench costs a notebook's kernel: `python benchmarks/bench_ui.py [--runs 200]`.
 
 Prints, on the machine at hand: seconds from Run to the first point with a warm worker; updates a second
-and how long after its arrival a step is drawn; bytes of one update; how soon another cell answers while a
-run goes on; memory that many runs add to the kernel and to the worker.
+and how long after its arrival a step is drawn; bytes of one update; how long after a control has moved the
+ghost is drawn; how soon another cell answers while a run goes on; memory that many runs add to the kernel and
+to the worker, and that of the predicting process.
 """
 
 import argparse
@@ -89,6 +90,24 @@ def updates(bench: Bench, seconds: float = 5) -> tuple[Watch, int]:
     return watch, sent
 
 
+def ghost_seconds(bench: Bench, moves: int = 12) -> tuple[list[float], list[float]]:
+    """Move a control; return the seconds until a new ghost is drawn, and until a remembered one is."""
+    bench._foresight.begin()
+    bench._pump.start()
+    new = [_moved(bench, micro_batch_size) for micro_batch_size in range(16, 16 + moves)]
+    remembered = [_moved(bench, micro_batch_size) for micro_batch_size in range(17, 16 + moves)]
+    return new[2:], remembered  # the first two wait for the process to warm up
+
+
+def _moved(bench: Bench, micro_batch_size: int) -> float:
+    began = time.perf_counter()
+    bench._controls.fields["micro_batch_size"].widget.value = micro_batch_size
+    words = f" {micro_batch_size} x "
+    while not any(words in series.name for series in bench._panel.memory.figure.series):
+        time.sleep(0.002)
+    return time.perf_counter() - began
+
+
 def answers(cells: int = 50) -> list[float]:
     """Return the seconds that a kernel takes to answer a small cell while its bench, shown, goes on."""
     manager, client = start_new_kernel()
@@ -141,6 +160,15 @@ def main() -> None:
     print(f"updates: {rate:.1f} a second, {each:.0f} ms each, {sent / 1024:.0f} KiB of points")
     print(f"the newest step is drawn {milliseconds(watch.behind)} after it arrived")
     print(f"another cell answers within {milliseconds(answers())} while a run goes on")
+    for model in ("mlp", "gpt-tiny"):
+        other = Bench(model=model, micro_batch_size=8, gradient_accumulation_steps=4)
+        new, remembered = ghost_seconds(other)
+        held = resident_bytes(other._foresight.predictor.pid) / MiB
+        print(f"{model}: the ghost is drawn {milliseconds(new)} after a control has moved,")
+        print(
+            f"  where it was asked before {milliseconds(remembered)}; the process that predicts holds {held:.0f} MiB"
+        )
+        other.close()
     kernel, worker = growth(bench, runs)
     print(f"{runs} runs add {kernel / MiB:.1f} MiB to the kernel and {worker / MiB:.1f} MiB to the worker")
     bench.close()

@@ -21,8 +21,8 @@ from memlab.run import Run
 
 Slot = Literal["shown", "run"]
 """What a prediction is for: the setting that is shown, or the run that begins. In each the newest wins."""
-REMEMBERED = 256
-"""Answers that are kept, the newest ones; each takes about 100 KiB."""
+REMEMBERED = 64
+"""Answers that are kept, the newest ones; each takes about a quarter of a MiB."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,8 @@ class _Process:
 
     def __init__(self, answers: dict[Question, Prediction | Refusal]) -> None:
         self._answers = answers
-        self._asked: dict[int, tuple[Question, Slot, float]] = {}
+        self._asked: dict[int, tuple[Question, float]] = {}
+        self._newest: dict[Slot, int] = {}
         self._lock = threading.Lock()
         self._number = 0
         self._killed = False
@@ -144,10 +145,12 @@ class _Process:
 
     def send(self, question: Question, slot: Slot) -> None:
         with self._lock:
-            if any(asked[0] == question for asked in self._asked.values()):
+            waiting = self._asked.get(self._newest.get(slot, 0))
+            if waiting is not None and waiting[0] == question:
                 return
             self._number += 1
-            self._asked[self._number] = (question, slot, time.monotonic())
+            self._newest[slot] = self._number
+            self._asked[self._number] = (question, time.monotonic())
             self._write({"number": self._number, "slot": slot, "card": question.card}, question.plan)
 
     def _write(self, words: dict[str, Any], plan: Plan) -> None:
@@ -159,8 +162,8 @@ class _Process:
 
     def waits_for(self, question: Question) -> float | None:
         with self._lock:
-            begun = [since for asked, _, since in self._asked.values() if asked == question]
-        return time.monotonic() - begun[0] if begun else None
+            begun = [since for asked, since in self._asked.values() if asked == question]
+        return time.monotonic() - begun[-1] if begun else None  # an earlier one may have been dropped
 
     def kill(self) -> None:
         """End the process at once: it holds nothing that could be lost."""
@@ -188,14 +191,14 @@ class _Process:
             left, self._asked = list(self._asked.values()), {}
         if not self._killed:
             last = (list(self._errors) or ["it said nothing"])[-1].strip()
-            for question, *_ in left:
+            for question, _ in left:
                 self._keep(question, Refusal(f"The predicting process died ({ending(code)}): {last}"))
 
     def _take(self, words: dict[str, Any]) -> None:
         with self._lock:
-            dropped = [self._asked.pop(number, None) for number in words.get("dropped", ())]
+            for number in words["dropped"]:
+                self._asked.pop(number, None)
             asked = self._asked.pop(words["number"], None)
-        del dropped  # nobody asks for them any more
         if asked is not None:
             self._keep(asked[0], _answer(words))
 

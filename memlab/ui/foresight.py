@@ -73,9 +73,9 @@ class Foresight:
         return (self.shown, self.problem) != before
 
     def tell(self, ledger: Ledger) -> bool:
-        """Give the runs of `ledger` what was predicted for them; tell whether any got it now."""
+        """Give the shown runs of `ledger` what was predicted for them; tell whether any got it now."""
         told = False
-        for record in ledger.records:
+        for record in ledger.shown:
             answer = self.predictor.answer(Question(record.plan)) if record.prediction is None else None
             if isinstance(answer, Prediction):
                 record.prediction, told = answer.run, True

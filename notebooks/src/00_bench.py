@@ -30,14 +30,18 @@ bench = memlab.Bench(micro_batch_size=8, gradient_accumulation_steps=4)
 bench
 
 # %% [markdown]
-# Press **Run**.
+# The pale hills are a **prediction**, made before anything was trained. Move a slider and they move.
+#
+# Press **Run**. What is measured fills the hills with colour, and the dotted line stays: on a CPU both
+# agree to the byte, and the bench says the difference.
 #
 # - Each hill is one micro-batch. On the way up (F, forward) activations pile up; on the way down
 #   (B, backward) they are used and dropped.
 # - The ground floor stays: parameters, optimizer state, and from the first backward on the gradients.
 # - From the second optimizer step on the ground floor is higher: AdamW made its state in the first.
 #
-# Now turn **one** thing, press Run again, and look at *Peak of each run*. Pin a run to keep it.
+# Now turn **one** thing. The dotted line shows at once what the next run will take. Press Run again, and look
+# at *Peak of each run*; the tick on each bar is what was predicted for it. Pin a run to keep it.
 #
 # | turn this | and watch |
 # | --- | --- |
@@ -45,6 +49,7 @@ bench
 # | precision fp32 to bf16 | activations shrink, low-precision copies appear |
 # | activation checkpointing to full | the hills become a row of small teeth |
 # | optimizer AdamW to SGD | the optimizer state is gone |
+# | predict for a card: a T4 | what the same step takes on a GPU that you do not have |
 
 # %% [markdown]
 # ## The same without widgets

@@ -60,6 +60,24 @@ def move_slider(view: Notebook) -> None:
     view.wait(lambda: "8 x 4 x 1 rank = global batch 32" in view.page.locator(".memlab-product").inner_text())
 
 
+def legend(view: Notebook) -> str:
+    """Return the legend of the memory chart."""
+    return view.page.locator(".memlab-is-memory-chart .memlab-legend").inner_text()
+
+
+def see_ghost(view: Notebook, words: str) -> None:
+    """See the prediction of the setting drawn, without Run."""
+    view.wait(lambda: "ghost: predicted for" in legend(view) and words in legend(view), 60)
+    assert view.points("memory") > 0
+
+
+def choose_card(view: Notebook, title: str) -> None:
+    """Choose a card and see what is predicted for it."""
+    view.page.locator(".memlab-is-card select").select_option(label=title)
+    view.wait(lambda: f"Predicted on {title}" in view.page.locator(".memlab-forecast").inner_text())
+    view.wait(lambda: f"on {title}" in legend(view))
+
+
 def start(view: Notebook) -> None:
     """Press Run and see the traces grow."""
     view.press("Run")
@@ -95,8 +113,11 @@ def rows(view: Notebook) -> list[str]:
 def test_a_run_grows_and_stops(light: Lab) -> None:
     with opened(light, notebook(light.folder)) as view:
         view.run_all()
+        see_ghost(view, "mlp 4 x 4 fp32")
         move_slider(view)
+        see_ghost(view, "mlp 8 x 4 fp32")
         start(view)
+        view.wait(lambda: "measured - predicted = 0 B" in legend(view))
         stop(view, "A")
 
         assert view.complaints == []
@@ -112,12 +133,19 @@ def test_the_whole_way_of_a_learner(
     with opened(lab, notebook(lab.folder), width=width, dark=theme == "dark") as view:
         view.close_sidebar()
         view.run_all()
+        see_ghost(view, "mlp 4 x 4 fp32")
+        assert violations(view, axe) == []
         move_slider(view)
+        see_ghost(view, "mlp 8 x 4 fp32")
         start(view)
         pause_and_resume(view)
         stop(view, "A")
+        assert "measured - predicted = 0 B" in legend(view)
         view.press("Pin")
         view.page.locator(".memlab-is-precision button", has_text="fp16").click()
+        see_ghost(view, "mlp 8 x 4 fp16-mixed")
+        choose_card(view, "Tesla T4 16 GB")
+        view.picture(tmp_path / f"{theme}-{width}-card.png")
         start(view)
         view.wait(lambda: view.points("loss-scale") > 0)
         stop(view, "B")
@@ -125,6 +153,7 @@ def test_the_whole_way_of_a_learner(
 
         assert [row.split()[0] for row in rows(view)] == ["A", "B"]
         assert "fp16-mixed" in rows(view)[1]
+        assert "0 B" in rows(view)[0].split("\t"), "measured is what was predicted"
         assert overlaps(view) == []
         assert violations(view, axe) == []
         assert view.complaints == []

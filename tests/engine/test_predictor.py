@@ -98,6 +98,20 @@ def test_the_newest_question_of_a_slot_wins() -> None:
     assert questions.take() == ({"number": 4, "slot": "shown"}, [])
 
 
+def test_a_question_that_was_overtaken_is_answered_when_it_is_asked_again(predictor: Predictor) -> None:
+    answered(predictor, Question(MLP, "a100-40gb"))
+    os.kill(predictor.pid, signal.SIGSTOP)
+    first, second, third = (Question(MLP, name) for name in ("h100-80gb", "b200", "rtx-3090"))
+    for question in (first, second, third, second):
+        predictor.ask(question)
+    predictor.ask(third, "run")
+    os.kill(predictor.pid, signal.SIGCONT)
+
+    _until(lambda: predictor.answer(second) and predictor.answer(third))
+
+    assert predictor.waits_for(second) is predictor.waits_for(third) is None
+
+
 def test_a_long_prediction_can_be_cancelled_and_the_next_one_is_answered(predictor: Predictor) -> None:
     long = Question(Plan(model="llama-2-70b", steps=2), "h200")
     answered(predictor, Question(MLP, "l4"))

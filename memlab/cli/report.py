@@ -19,7 +19,7 @@ def report(run: Run) -> str:
             else []
         ),
     ]
-    return "\n".join([*map(row, rows), "", *memory_table(run)])
+    return "\n".join([*map(row, rows), "", *memory_table(run), *ranks_table(run)])
 
 
 def batch_sentence(run: Run) -> str:
@@ -57,6 +57,26 @@ def memory_table(run: Run) -> list[str]:
     }
     rows = [(name, f"{format_bytes(size):>12}  {size:>18,} B") for name, size in totals.items()]
     return [*map(row, categories), *map(row, rows), row(("the peak came in", run.peak_place))]
+
+
+def ranks_table(run: Run) -> list[str]:
+    """Return one line for each of several ranks: its peak, and the gradients that it exchanged."""
+    if len(run.ranks) < 2:
+        return []
+    steps = max(1, len(run.losses))
+    lines = []
+    for rank in run.ranks:
+        calls = rank.communication.get("gradient_exchanges", 0) / steps
+        sent = rank.communication.get("gradient_bytes", 0) // steps
+        milliseconds = rank.communication.get("microseconds", 0) / steps / 1000
+        lines.append(
+            (
+                f"rank {rank.rank}, peak of live tensors",
+                f"{format_bytes(rank.peak.total):>12}  {calls:g} exchanges of gradients a step, "
+                f"{format_bytes(sent)} in {milliseconds:.1f} ms",
+            )
+        )
+    return ["", *map(row, lines)]
 
 
 def row(pair: tuple[str, str]) -> str:

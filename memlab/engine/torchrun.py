@@ -1,4 +1,4 @@
-"""torchrun: the command that starts ranks, on this machine alone or on several."""
+"""torchrun: the command that starts ranks on this machine."""
 
 import os
 import socket
@@ -21,15 +21,6 @@ def on_this_machine(folder: Path, world_size: int) -> list[str]:
         *("--monitor-interval", "0.1", "--shutdown-timeout", "2"),
         *("-m", "memlab.engine.rank", str(folder)),
     ]
-
-
-def on_several_machines(nodes: int, ranks_a_node: int, endpoint: str, arguments: list[str]) -> str:
-    """Return the command line to type on each of `nodes` machines; `endpoint` is HOST:PORT of one of them."""
-    command = (
-        f"torchrun --nnodes {nodes} --nproc-per-node {ranks_a_node} --rdzv-backend c10d "
-        f"--rdzv-endpoint {endpoint} --rdzv-id memlab -m memlab"
-    )
-    return " ".join([command, *arguments])
 
 
 def ranks_environment(folder: Path, world_size: int, import_from: list[str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ on (`repeats`). That it does is checked: shortened by the same rule, the second 
 not, all blocks are traced.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +36,8 @@ class Recorded:
     parts: tuple[Trace, ...]
     notices: tuple[str, ...]
     calls: tuple[Calls, ...] = ()
+    by_blocks: bool = False
+    """Whether a few blocks told of all."""
 
 
 def recorded(
@@ -64,60 +66,100 @@ def _trainer(plan: Plan, workload: Workload, meter: Meter, mode: DatalessMode) -
 def recorded_by_blocks(
     plan: Plan, workload: Workload, steps: Sequence[Window], mode: DatalessMode
 ) -> Recorded:
-    """Return what `recorded` does, from a trace of some of the blocks where that is enough."""
+    """Return what `recorded` does, from traces of some of the blocks where these tell of all."""
     if plan.model == "custom":  # what its forward does between blocks may differ from one to the next
         return recorded(plan, workload, steps, mode)
     with plain_torch(), mode.device:
         model = prepare_model(workload, plan)
     blocks = block_list(workload, model)
-    period = max(1, plan.checkpoint_every)
     if blocks is not None:
-        rest = len(blocks) % period
-        depths = (rest + PERIODS * period, rest + (PERIODS + 1) * period)
-        if sum(depths) < len(blocks):
-            try:
-                return deepened(plan, workload, steps, mode, model, blocks, depths)
-            except Irregular:
-                pass
+        whole = Whole(model, blocks, period=max(1, plan.checkpoint_every))
+        try:
+            return _told(whole, (_cut(whole, depth, plan, workload, steps, mode) for depth in whole.depths()))
+        except Irregular:
+            pass
     return recorded(plan, giving(workload, lambda: model), steps, mode)
 
 
-def deepened(
-    plan: Plan,
-    workload: Workload,
-    steps: Sequence[Window],
-    mode: DatalessMode,
-    model: nn.Module,
-    blocks: nn.ModuleList,
-    depths: tuple[int, int],
-) -> Recorded:
-    """Trace `model` with as many of its `blocks` as `depths` say, and return what all of them give.
+@dataclass(frozen=True)
+class Whole:
+    """A model with all its blocks, every `period`-th of which may be treated in another way."""
 
-    Raises Irregular where the two traces do not tell.
-    """
-    period = depths[1] - depths[0]
-    block_names = _block_names(model, blocks)
-    cuts = [
-        recorded(
-            plan,
-            giving(workload, lambda depth=depth: cut(model, blocks, depth)),
-            steps,
-            mode,
-            with_calls=True,
-        )
-        for depth in depths
-    ]
-    if cuts[0].notices != cuts[1].notices:
+    model: nn.Module
+    blocks: nn.ModuleList
+    period: int
+
+    def depths(self) -> Iterator[int]:
+        """Yield numbers of blocks to trace, while they are together fewer than all."""
+        depth = traced = len(self.blocks) % self.period + PERIODS * self.period
+        if traced + depth + self.period >= len(self.blocks):
+            return
+        while traced < len(self.blocks):
+            yield depth
+            depth += self.period
+            traced += depth
+
+    def block_names(self) -> list[str]:
+        """Return the qualified names of the blocks."""
+        names = {module: name for name, module in self.model.named_modules()}
+        return [names[block] for block in self.blocks]
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all modules, as a meter lists them."""
+        return ("", *(name or type(module).__name__ for name, module in self.model.named_modules()))
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The trace of a model's first blocks."""
+
+    depth: int
+    recorded: Recorded
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """Names of the modules that ran: those of the model, then others that were met on the way."""
+        return self.recorded.parts[-1].module_names
+
+
+def _cut(
+    whole: Whole, depth: int, plan: Plan, workload: Workload, steps: Sequence[Window], mode: DatalessMode
+) -> Cut:
+    shallow = giving(workload, lambda: cut(whole.model, whole.blocks, depth))
+    return Cut(depth, recorded(plan, shallow, steps, mode, with_calls=True))
+
+
+def _told(whole: Whole, cuts: Iterator[Cut]) -> Recorded:
+    """Return what two cuts in a row tell of the whole; raise Irregular where none do."""
+    shallow = next(cuts, None)
+    said = Irregular("too few blocks to leave some out")
+    for deep in cuts:
+        assert shallow is not None
+        try:
+            return _deepened(whole, shallow, deep)
+        except Irregular as error:
+            shallow, said = deep, error
+    raise said
+
+
+def _deepened(whole: Whole, shallow: Cut, deep: Cut) -> Recorded:
+    if shallow.recorded.notices != deep.recorded.notices:
         raise Irregular("the notices depend on the number of blocks")
+    block_names = whole.block_names()
     numbers: dict[Any, int] = {}
-    shallow, deep = (
-        stream_of(each.parts, each.calls, Names.of(_seen(each), block_names[:depth], period), numbers)
-        for each, depth in zip(cuts, depths, strict=True)
-    )
-    more = (len(blocks) - depths[1]) // period
-    names = (*_names(model), *_met_on_the_way(cuts[1], _names(model), block_names[depths[1] :]))
-    whole = Names.of(names, block_names, period)
-    return Recorded(tuple(_deeper(shallow, deep, more, whole, names)), cuts[0].notices)
+    streams = [
+        stream_of(
+            each.recorded.parts,
+            each.recorded.calls,
+            Names.of(each.seen, block_names[: each.depth], whole.period),
+            numbers,
+        )
+        for each in (shallow, deep)
+    ]
+    names = (*whole.names(), *_met_on_the_way(deep.seen, whole.names(), block_names[deep.depth :]))
+    more = (len(whole.blocks) - deep.depth) // whole.period
+    parts = _deeper(*streams, more, Names.of(names, block_names, whole.period), names)
+    return Recorded(tuple(parts), deep.recorded.notices, by_blocks=True)
 
 
 def _deeper(shallow: Stream, deep: Stream, more: int, whole: Names, names: Sequence[str]) -> list[Trace]:
@@ -151,23 +193,8 @@ def _deeper(shallow: Stream, deep: Stream, more: int, whole: Names, names: Seque
     return traces(columns, refers, index[module], start, names)
 
 
-def _seen(cut_: Recorded) -> tuple[str, ...]:
-    """Return the names of the modules that ran: those of the model, then others that were met on the way."""
-    return cut_.parts[-1].module_names
-
-
-def _met_on_the_way(deep: Recorded, whole: Sequence[str], missing: Sequence[str]) -> tuple[str, ...]:
+def _met_on_the_way(seen: Sequence[str], whole: Sequence[str], missing: Sequence[str]) -> tuple[str, ...]:
     """Return what a trace saw beside the modules of the cut model."""
     prefixes = tuple(f"{name}." for name in missing)
     of_the_model = [name for name in whole if not f"{name}.".startswith(prefixes)]
-    return _seen(deep)[len(of_the_model) :]
-
-
-def _names(model: nn.Module) -> tuple[str, ...]:
-    """Return the names of all modules, as a meter lists them."""
-    return ("", *(name or type(module).__name__ for name, module in model.named_modules()))
-
-
-def _block_names(model: nn.Module, blocks: nn.ModuleList) -> list[str]:
-    names = {module: name for name, module in model.named_modules()}
-    return [names[block] for block in blocks]
+    return tuple(seen[len(of_the_model) :])

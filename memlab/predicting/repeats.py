@@ -77,18 +77,20 @@ def _common(one: Numbers, other: Numbers) -> int:
 
 
 def _period_at(shallow: Numbers, deep: Numbers, i: int, j: int) -> int:
-    """Return the shortest unit that `deep` repeats once more before it goes on as `shallow`."""
+    """Return the shortest unit that `deep` repeats once more before it goes on as `shallow` for long."""
     rest = len(deep) - len(shallow) - (j - i)
+    best, longest = 0, 0
     for period in range(1, min(j, rest) + 1):
-        ahead = min(_AHEAD, len(shallow) - i, len(deep) - j - period)
-        if (
-            deep[j - 1] == deep[j + period - 1]
-            and np.array_equal(deep[j - period : j], deep[j : j + period])
-            and (ahead > 0 or period == rest)
-            and np.array_equal(shallow[i : i + ahead], deep[j + period : j + period + ahead])
-        ):
-            return period
-    raise Irregular(f"no repeat at event {j}")
+        if deep[j - 1] == deep[j + period - 1] and np.array_equal(deep[j - period : j], deep[j : j + period]):
+            ahead = _common(shallow[i : i + _AHEAD], deep[j + period :])
+            at_end = i == len(shallow) and period == rest
+            if at_end or ahead == min(_AHEAD, len(shallow) - i) > 0:
+                return period
+            if ahead > longest:
+                best, longest = period, ahead
+    if not best:
+        raise Irregular(f"no repeat at event {j}")
+    return best
 
 
 def _extent(deep: Numbers, place: int, period: int) -> tuple[int, int]:

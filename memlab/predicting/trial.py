@@ -8,7 +8,7 @@ import torch
 
 from memlab.memory.peaks import Peaks
 from memlab.plan import Plan
-from memlab.predicting.by_blocks import recorded_by_blocks
+from memlab.predicting.by_blocks import recorded, recorded_by_blocks
 from memlab.predicting.card_device import card_device
 from memlab.predicting.dataless import DatalessMode, without_data
 from memlab.predicting.refusals import refusals_explained
@@ -29,14 +29,22 @@ class Trial:
     peaks_by_phase: Mapping[str, Breakdown]
     step_peaks: tuple[int, ...]
     notices: tuple[str, ...]
+    by_blocks: bool
+    """Whether a few of the model's blocks, which are alike, told of all."""
 
 
 def trial(
-    plan: Plan, workload: Workload, steps: Sequence[Window], capability: tuple[int, int] | None = None
+    plan: Plan,
+    workload: Workload,
+    steps: Sequence[Window],
+    capability: tuple[int, int] | None = None,
+    *,
+    every_block: bool = False,
 ) -> Trial:
     """Train `plan` on `steps` without data: nothing is computed, and no parameter gets a value.
 
-    By the rules of a card with this compute capability; None: by the CPU's.
+    By the rules of a card with this compute capability; None: by the CPU's. `every_block` traces all
+    blocks of a model, also where a few of them tell of the others: the same result, later.
     """
     device = torch.device("cpu") if capability is None else card_device()
     mode = DatalessMode(device, cpu.RULES if capability is None else cuda.RULES)
@@ -45,8 +53,11 @@ def trial(
         stack.enter_context(predicting_for(capability or AMPERE))
         stack.enter_context(weight_cache())
         stack.enter_context(without_data(mode))
-        recorded = recorded_by_blocks(plan.of_one_rank, workload, steps, mode)
+        trace = recorded if every_block else recorded_by_blocks
+        found = trace(plan.of_one_rank, workload, steps, mode)
     peaks = Peaks("all")
-    for part in recorded.parts:
+    for part in found.parts:
         peaks.add(part)
-    return Trial(peaks.trace(), peaks.peak, dict(peaks.by_phase), tuple(peaks.of_steps), recorded.notices)
+    return Trial(
+        peaks.trace(), peaks.peak, dict(peaks.by_phase), tuple(peaks.of_steps), found.notices, found.by_blocks
+    )

@@ -51,6 +51,8 @@ class Refusal:
     """Says in one sentence why there is no prediction, and the way out."""
 
     sentence: str
+    lasting: bool = True
+    """Whether it would be the same another time; not where the process died."""
 
 
 class Predictor:
@@ -72,6 +74,9 @@ class Predictor:
 
     def ask(self, question: Question, slot: Slot = "shown") -> None:
         """Have `question` answered, in the place of an older one of this slot that still waits."""
+        match self.answer(question):
+            case Refusal(lasting=False):
+                self._answers.pop(question, None)
         if self.answer(question) is None:
             self.start()
             assert self._process is not None
@@ -192,7 +197,8 @@ class _Process:
         if not self._killed:
             last = (list(self._errors) or ["it said nothing"])[-1].strip()
             for question, _ in left:
-                self._keep(question, Refusal(f"The predicting process died ({ending(code)}): {last}"))
+                sentence = f"The predicting process died ({ending(code)}): {last}"
+                self._keep(question, Refusal(sentence, lasting=False))
 
     def _take(self, words: dict[str, Any]) -> None:
         with self._lock:

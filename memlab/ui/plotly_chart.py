@@ -102,7 +102,8 @@ def _trace(series: Series) -> dict[str, Any]:
             line["shape"] = "hv" if series.stepped else "linear"
             return {**words, "type": "scatter", "mode": mode, "line": line}
         case "tick":
-            tick = {"symbol": "line-ew", "size": 34, "line": {"width": 3, "color": series.colour}}
+            size = max(10, min(34, 84 // max(1, len(series.x))))  # as wide as a bar of so many
+            tick = {"symbol": "line-ew", "size": size, "line": {"width": 3, "color": series.colour}}
             return {**words, "type": "scatter", "mode": "markers", "marker": tick}
         case "area":
             line = {"color": series.colour, "width": 0, "shape": "hv"}

@@ -162,7 +162,9 @@ class Notebook:
 
     def said(self) -> str:
         """Return the text of the bench's head and messages."""
-        return " | ".join(self.page.locator(".memlab-top, .memlab-messages").all_inner_texts())
+        return " | ".join(
+            self.page.locator(".memlab-top, .memlab-messages, .memlab-side .memlab-error").all_inner_texts()
+        )
 
     def state(self) -> str:
         """Return the state line."""

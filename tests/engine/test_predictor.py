@@ -136,3 +136,5 @@ def test_a_killed_process_is_one_sentence_and_the_next_question_starts_another(p
 
     assert predictor.answer(lost).sentence.startswith("The predicting process died (killed by SIGKILL)")
     assert isinstance(answered(predictor, Question(MLP, "v100-32gb")), Prediction)
+    predictor.ask(lost)
+    assert predictor.answer(lost) is None and predictor.waits_for(lost) is not None, "it is worked at again"

@@ -20,7 +20,7 @@ def plan_report(proposals: Sequence["Proposal"]) -> str:
     first = proposals[0]
     ranks = f" on each of {first.plan.world_size} ranks" if first.plan.world_size > 1 else ""
     lines = [
-        f"{len(proposals)} plans fit the {format_bytes(first.available_bytes)} left of {first.card}{ranks} (predicted), "
+        f"{len(proposals)} plan{' fits' if len(proposals) == 1 else 's fit'} the {format_bytes(first.available_bytes)} left of {first.card}{ranks} (predicted), "
         f"{first.plan.model} with {first.plan.global_batch_size} samples an optimizer step:",
         _line(HEADINGS),
         *(_line(_cells(rank, it)) for rank, it in enumerate(proposals[:SHOWN], 1)),

@@ -33,6 +33,10 @@ RIGHT: dict[str, Any] = {
     "05-b": "one GELU",
     "05-c": 8,
     "05-d": "the loss is right and the gradients are wrong",
+    "09-a": 107.8,
+    "09-b": "12",
+    "09-c": "activations",
+    "09-d": 1_539_072,
 }
 WRONG: list[tuple[str, Any, str]] = [
     ("01-a", "gradients", "A gradient belongs to a weight"),
@@ -63,6 +67,11 @@ WRONG: list[tuple[str, Any, str]] = [
     ("05-b", "one Linear + GELU", "need not keep"),
     ("05-c", 64, "alive at once"),
     ("05-d", "both are right", "draws its masks anew"),
+    ("09-a", 84, "backward makes gradients too"),
+    ("09-a", 100.4, "in GiB"),
+    ("09-b", "16", "has none"),
+    ("09-c", "weights", "do not grow with the batch"),
+    ("09-d", 4 * 128_256, "one copy"),
 ]
 
 
@@ -134,6 +143,20 @@ def test_markup_in_an_answer_is_escaped() -> None:
 def test_a_question_that_is_none_is_named() -> None:
     with pytest.raises(KeyError, match="no question is named '09-z'; there are 01-a, "):
         check("09-z", 1)
+
+
+def test_a_7b_that_fits_24_gb_is_right_and_the_others_are_told_what_they_lack() -> None:
+    fields = {"model": "llama-7b", "sequence_length": 2048, "precision": "bf16-true", "lora_rank": 4}
+    on_card = {"environment": {"device": "card:rtx-4090"}, "source": "predicted"}
+
+    def said(fits: bool = False, **changes: Any) -> str:
+        return repr(check("09-e", replace(run_of(1, **{**fields, **changes}), fits=fits, **on_card)))
+
+    assert "Right." in said(fits=True, activation_checkpointing="full")
+    assert "other work" in said(fits=True, model="gpt-tiny")
+    assert "All weights train" in said(lora_rank=0)
+    assert "frozen weights are FP32" in said(precision="fp32")
+    assert "What recomputes them?" in said()
 
 
 def test_a_plan_over_the_budget_is_told_why() -> None:

@@ -1,0 +1,111 @@
+"""Predicted runs against the memory of cards: a table in GiB, and bars with each card's limit as a line."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from memlab.memory.cards import Card
+from memlab.memory.cards import card as card_named
+from memlab.run import Run
+from memlab.ui.heat_map_figure import available_bytes
+from memlab.ui.palette import CATEGORY_COLOURS, category_label
+from memlab.units import GiB, MiB
+
+NAME_WIDTH = 190
+"""Pixels left of the bars, so that no line runs through a name."""
+LONGEST_BAR = 460
+"""Pixels of the largest peak, or of the largest card's limit."""
+LEAST_SHOWN = 10 * MiB
+"""Categories that no run has more of have no row; the total counts them."""
+
+
+@dataclass(frozen=True, repr=False)
+class Budget:
+    """The peaks of named runs and the cards that they are held against."""
+
+    runs: Mapping[str, Run]
+    cards: tuple[Card, ...]
+
+    @property
+    def categories(self) -> list[str]:
+        """The categories that are worth a row, from the ground up."""
+        return [
+            name
+            for name in CATEGORY_COLOURS
+            if any(run.peak[name] > LEAST_SHOWN for run in self.runs.values())
+        ]
+
+    def fits(self, run: Run, card: Card) -> bool:
+        """Say whether the allocator's reserve is within the card's memory less the CUDA context at its smallest."""
+        if run.environment.get("device") == f"card:{card.name}":
+            return run.fits  # its allocator was tried within this limit
+        return run.peak_reserved <= available_bytes(card)
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """Yield the table: a head, a row a category, the totals, and whether each card holds the run."""
+        runs = self.runs.values()
+        yield ("GiB at the peak, predicted", *self.runs)
+        for name in self.categories:
+            yield (category_label(name), *(f"{run.peak[name] / GiB:.1f}" for run in runs))
+        yield ("live tensors", *(f"{run.peak.total / GiB:.1f}" for run in runs))
+        yield ("allocator's reserve", *(f"{run.peak_reserved / GiB:.1f}" for run in runs))
+        for card in self.cards:
+            answers = ("yes" if self.fits(run, card) else "no" for run in runs)
+            yield (f"fits {available_bytes(card) / GiB:.1f} of {card.name}", *answers)
+
+    def __repr__(self) -> str:
+        rows = [*self.rows()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
+        )
+
+    def _repr_html_(self) -> str:
+        head, *body = self.rows()
+        names = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+        rows = "".join(_row(row) for row in body)
+        return f"<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>{self._bars()}"
+
+    def _bars(self) -> str:
+        """Draw what the table says; so it is hidden from those who hear the table."""
+        ends = [*(run.peak.total for run in self.runs.values()), *map(available_bytes, self.cards)]
+        pixels = LONGEST_BAR / max(ends)
+        bars = "".join(_bar(name, run, self.categories, pixels) for name, run in self.runs.items())
+        lines = "".join(_limit(card, pixels) for card in self.cards)
+        keys = " ".join(f"{_block(name, 12)} {escape(category_label(name))}" for name in self.categories)
+        picture = f'<div style="position:relative;padding-top:18px">{lines}{bars}</div>'
+        return f'<div aria-hidden="true">{picture}<div>{keys}</div></div>'
+
+
+def budget(runs: Mapping[str, Run], cards: Sequence[str] = ("rtx-4090", "a100-40gb", "a100-80gb")) -> Budget:
+    """Return `runs` beside the memory of `cards`; raise ValueError where there is none, and CardError."""
+    if not runs:
+        raise ValueError(
+            'there is no run: hand in runs by name, as in {"16 B": memlab.predict(plan, card=...)}.'
+        )
+    return Budget(dict(runs), tuple(sorted(map(card_named, cards), key=available_bytes)))
+
+
+def _row(row: tuple[str, ...]) -> str:
+    cells = "".join(f"<td>{escape(text)}</td>" for text in row[1:])
+    return f'<tr><th scope="row">{escape(row[0])}</th>{cells}</tr>'
+
+
+def _bar(name: str, run: Run, categories: Sequence[str], pixels: float) -> str:
+    blocks = "".join(_block(category, round(run.peak[category] * pixels)) for category in categories)
+    words = f"{escape(name)}, {run.peak.total / GiB:.1f} GiB"
+    head = f'<span style="display:inline-block;width:{NAME_WIDTH}px">{words}</span>'
+    return f'<div style="white-space:nowrap">{head}{blocks}</div>'
+
+
+def _block(category: str, width: int) -> str:
+    colour = CATEGORY_COLOURS[category]
+    return f'<span style="display:inline-block;height:12px;width:{width}px;background:{colour}"></span>'
+
+
+def _limit(card: Card, pixels: float) -> str:
+    place = f"left:{NAME_WIDTH + round(available_bytes(card) * pixels)}px;top:0;bottom:0"
+    return (
+        f'<div style="position:absolute;{place};border-left:2px dashed currentColor;padding-left:3px;'
+        f'font-size:11px;line-height:1">{escape(card.name)}</div>'
+    )

@@ -1,4 +1,4 @@
-"""`memlab train --machines`: the command to type on each of several machines."""
+"""`memlab train --machines`: the commands to type, one on each of several machines."""
 
 import argparse
 import errno
@@ -16,28 +16,31 @@ def add_machine_flags(parser: Parser) -> None:
     group.add_argument(
         "--machines",
         metavar="N",
-        help="print the torchrun command to type on each of N machines, which share the ranks; train nothing here",
+        help="print N torchrun commands, one to type on each of N machines, which share the ranks; train nothing here",
     )
     group.add_argument(
         "--rendezvous",
         metavar="HOST:PORT",
-        help="address of one of the machines, and a free port of it, where all find each other",
+        help="address of the first machine, and a free port of it, where all find each other",
     )
 
 
 def machines_command(options: argparse.Namespace, plan: Plan) -> str | None:
-    """Return the command for each machine; None where --machines is not asked for. Raises UsageError."""
+    """Return one command a line, one for each machine, the one with the rendezvous first; None where --machines is not asked for. Raises UsageError."""
     if options.machines is None:
         if options.rendezvous is not None:
             raise UsageError("--rendezvous is for several machines: add --machines=N, or leave it out.")
         return None
     machines = _count(options.machines, plan)
-    _check_rendezvous(options.rendezvous)
-    torchrun = (
-        f"python -m torch.distributed.run --nnodes {machines} --nproc-per-node {plan.world_size // machines} "
-        f"--rdzv-backend c10d --rdzv-endpoint {options.rendezvous} --rdzv-id memlab -m memlab train"
+    host, port = _rendezvous(options.rendezvous)
+    words = " ".join(map(shlex.quote, _words(options, plan)))
+    # A fixed address, not c10d's rendezvous: that needs every machine's own name to resolve.
+    return "\n".join(
+        f"python -m torch.distributed.run --nnodes {machines} --node-rank {number} "
+        f"--nproc-per-node {plan.world_size // machines} --master-addr {host} --master-port {port} "
+        f"-m memlab train {words}"
+        for number in range(machines)
     )
-    return " ".join([torchrun, *(shlex.quote(word) for word in _words(options, plan))])
 
 
 def _count(text: str, plan: Plan) -> int:
@@ -54,11 +57,11 @@ def _count(text: str, plan: Plan) -> int:
     return machines
 
 
-def _check_rendezvous(endpoint: str | None) -> None:
+def _rendezvous(endpoint: str | None) -> tuple[str, str]:
     host, _, port = (endpoint or "").rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 2**16:
         raise UsageError(
-            "--machines needs --rendezvous=HOST:PORT, the address of one of the machines and a free port of it, "
+            "--machines needs --rendezvous=HOST:PORT, the address of the first machine and a free port of it, "
             "such as --rendezvous=10.0.0.1:29400."
         )
     try:
@@ -69,6 +72,7 @@ def _check_rendezvous(endpoint: str | None) -> None:
             raise UsageError(
                 f"--rendezvous={endpoint}: port {port} is in use by another program on this machine; name a free one."
             ) from None
+    return host, port
 
 
 def _words(options: argparse.Namespace, plan: Plan) -> list[str]:

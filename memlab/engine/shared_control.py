@@ -10,7 +10,9 @@ from typing_extensions import override
 
 from memlab.engine.control import Control, Stopped
 
-_COLLECTIVES = "distributed_c10d.py"
+_COLLECTIVES = "/torch/distributed/distributed_c10d.py"
+_DDP = "/torch/nn/parallel/distributed.py"
+"""Innermost, it waits too: its first forward after the first backward agrees on the buckets."""
 
 
 class SharedControl(Control):
@@ -53,7 +55,7 @@ class SharedControl(Control):
     def _line(self) -> tuple[str, bool]:
         """Return the innermost line that is not torch's, and whether torch waits in a collective beneath it."""
         frame = sys._current_frames().get(self._main)
-        waits = False
+        waits = frame is not None and frame.f_code.co_filename.replace("\\", "/").endswith(_DDP)
         while frame is not None:
             name = frame.f_code.co_filename.replace("\\", "/")
             waits = waits or name.endswith(_COLLECTIVES)

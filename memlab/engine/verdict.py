@@ -42,10 +42,11 @@ class Watch:
         now = time.monotonic()
         known = [beat for beat in beats if beat is not None]
         progress = tuple(beat["progress"] for beat in known)
-        if len(known) < len(beats) or progress != self._seen or any(beat["paused"] for beat in known):
-            if self._seen and not any(beat["paused"] for beat in known):
+        started = len(known) == len(beats) and min(progress) > 0
+        if not started or progress != self._seen or any(beat["paused"] for beat in known):
+            if started and self._seen and not any(beat["paused"] for beat in known):
                 self.longest = max(self.longest, now - self._changed)
-            self._seen, self._changed = progress, now
+            self._seen, self._changed = progress if started else (), now
             return [], 0.0
         quiet = now - self._changed
         behind = [
@@ -61,8 +62,8 @@ def hung(behind: list[int], seconds: float, beats: list[dict[str, Any] | None], 
     beat = beats[behind[0]] or {}
     return Failed(
         kind="crash",
-        message=f"Rank {behind[0]} of {world_size} hangs: it has stood in {beat.get('place')} at {beat.get('line')} for "
-        f"{seconds:.0f} s while other ranks wait for it; all were ended, and the next run starts new ones.",
+        message=f"Rank {behind[0]} of {world_size} hangs, last seen in {beat.get('place')} at {beat.get('line')}: other "
+        f"ranks have waited for it for {seconds:.0f} s; all were ended, and the next run starts new ones.",
     )
 
 

@@ -107,8 +107,12 @@ def test_a_rank_that_is_killed_is_named() -> None:
 def test_a_rank_that_hangs_is_named_with_its_line(fault: str) -> None:
     message, seconds = failure(fault)
 
-    begin = "Rank 1 of 2 hangs: it has stood in forward 1 at faulty.py:"
-    assert message.startswith(begin) and "(go_wrong) for 10 s while other ranks wait" in message, message
+    assert message.startswith("Rank 1 of 2 hangs, last seen in "), message
+    assert message.endswith(
+        "other ranks have waited for it for 10 s; all were ended, and the next run starts new ones."
+    ), message
+    if fault == "loops":  # a process that is stopped shows nothing newer than a moment before
+        assert "in forward 1 at faulty.py:" in message and "(go_wrong)" in message, message
     assert seconds < 15
 
 

@@ -8,6 +8,7 @@ to the worker, and that of the predicting process.
 
 import argparse
 import gc
+import os
 import statistics
 import time
 from pathlib import Path
@@ -149,6 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=200)
     runs = parser.parse_args().runs
+    os.environ["MEMLAB_CHARTS"] = "plotly"  # no notebook is around, and what it would be sent is timed
     bench = Bench(model="mlp", micro_batch_size=4, gradient_accumulation_steps=2, steps=5)
     bench.run(block=True)
     points = [first_point_seconds(bench) for _ in range(5)]

@@ -3,7 +3,7 @@
 import threading
 from dataclasses import replace
 
-from memlab.events import Event, StepFinished, StepMemory
+from memlab.events import Event, StepCommunication, StepFinished, StepMemory
 
 
 def superseded(older: StepMemory, newer: StepMemory) -> StepMemory:
@@ -28,7 +28,7 @@ class Mailbox:
                 if self._curve is not None:
                     event = superseded(self._events.pop(self._curve), event)
                 self._curve = len(self._events)
-            elif not isinstance(event, StepFinished):
+            elif not isinstance(event, (StepFinished, StepCommunication)):
                 self._curve = None  # a curve never crosses the border between two runs
             self._events.append(event)
             self._changed.notify()

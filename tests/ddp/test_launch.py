@@ -85,6 +85,7 @@ def test_a_plan_of_two_ranks_is_measured_from_here() -> None:
     assert memlab.Run.from_json(run.to_json()) == run
 
 
+@pytest.mark.slow
 def test_a_rank_that_raises_is_named() -> None:
     message, seconds = failure("raises")
 

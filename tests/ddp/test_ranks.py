@@ -49,8 +49,6 @@ CASES = [
     (2, {"data_parallel": "zero1", "gradient_accumulation_steps": 2}),
     (2, {"data_parallel": "fsdp2", "gradient_accumulation_steps": 2}),
     (2, {"data_parallel": "fsdp2", "gradient_accumulation_steps": 2, "gradient_sync": "every-micro-step"}),
-    (3, {"gradient_accumulation_steps": 2}),
-    (3, {"precision": "fp16-mixed"}),
 ]
 
 

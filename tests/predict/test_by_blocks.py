@@ -84,9 +84,10 @@ LONG = [
 ]
 """They need more blocks: several seconds each."""
 CASES = [
-    *POLICIES,
-    *MODELS_TRIED,
-    *(pytest.param(fields, marks=pytest.mark.slow) for fields in LONG),
+    *((fields, AMPERE) for fields in (*POLICIES, *MODELS_TRIED)),
+    *((fields, CPU) for fields in POLICIES[:6]),
+    *(pytest.param(fields, CPU, marks=pytest.mark.slow) for fields in (*POLICIES[6:], *MODELS_TRIED)),
+    *(pytest.param(fields, rules, marks=pytest.mark.slow) for fields in LONG for rules in (AMPERE, CPU)),
 ]
 
 
@@ -109,8 +110,7 @@ def tried(plan: Plan, capability: tuple[int, int] | None, *, every_block: bool) 
     return trial(plan, workload, windows, capability, every_block=every_block)
 
 
-@pytest.mark.parametrize("capability", [AMPERE, CPU], ids=["card", "cpu"])
-@pytest.mark.parametrize("fields", CASES, ids=str)
+@pytest.mark.parametrize(("fields", "capability"), CASES, ids=str)
 def test_a_few_blocks_tell_exactly_what_all_blocks_do(fields: dict, capability: tuple | None) -> None:
     few, every = (tried(plan_of(fields), capability, every_block=whole) for whole in (False, True))
 

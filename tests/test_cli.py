@@ -33,9 +33,8 @@ WRONG = {
     "train --global-batch-size 8 --gradient-accumulation-steps 1": (
         "--global-batch-size and --gradient-accumulation-steps say the same thing twice; leave one out."
     ),
-    "train --world-size 2 --steps 1": (
-        "--world-size=2 needs as many processes, and this one trains alone as its only rank; set "
-        "--world-size=1 and --gradient-accumulation-steps=2 for the same global batch."
+    "train --world-size 2 --device cuda:1": (
+        "--device='cuda:1' names one GPU, and --world-size=2 ranks take one each, from cuda:0 on: say --device='cuda'."
     ),
     "train extra": "'extra' is one word too many for `memlab train`; `memlab train --help` lists its flags.",
     "train --json /no/such/folder/run.json": (

@@ -125,18 +125,30 @@ def test_a_slow_rank_is_not_held_to_hang() -> None:
 
 
 @pytest.mark.slow
-def test_ranks_stop_together_and_keep_what_they_measured() -> None:
-    control, seen = Control(), []
-    for event in measure_events(
-        Plan(**{**CUSTOM.to_dict(), "steps": 10**6}), Faulty("slow"), control=control
-    ):
+def test_ranks_stop_together_and_listen_on_the_loopback_alone() -> None:
+    control, seen, addresses = Control(), [], set()
+    plan = Plan(**{**CUSTOM.to_dict(), "steps": 10**6})
+    for event in measure_events(plan, Faulty("slow"), control=control):
         seen.append(event)
         if isinstance(event, StepFinished) and event.step == 3:
+            addresses = {address for pid in ranks_alive() for address in listening(pid)}
             control.stop()
 
     finished = seen[-1]
     assert isinstance(finished, Finished) and finished.stopped
     assert 4 <= len(finished.run.losses) < 200 and len(finished.run.ranks) == 2
+    assert addresses == {"0100007F"}, "127.0.0.1 as /proc/net/tcp writes it"
+
+
+def listening(pid: int) -> set[str]:
+    """Return the addresses on which a process listens, in hexadecimal."""
+    sockets = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()}
+    rows = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()
+    ]
+    return {row[1].split(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
 
 
 @pytest.mark.slow

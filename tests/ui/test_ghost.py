@@ -163,8 +163,9 @@ def shown(worker: Worker, predictor: Predictor) -> Iterator[Bench]:
 
 def last(bench: Bench) -> str:
     """Return the name of the last series of the memory figure."""
-    series = bench._panel.memory.figure.series
-    return series[-1].name if series else ""
+    with bench._lock:  # a tick that has begun also writes the words
+        series = bench._panel.memory.figure.series
+        return series[-1].name if series else ""
 
 
 def names(bench: Bench) -> list[str]:

@@ -103,8 +103,14 @@ class StepCommunication:
     checksum: int | None = None
     """Sum of the bits of all weights after the step: equal on all ranks unless they drift; None where
     each rank holds a share of the weights."""
-    peak_bytes: int = 0
-    """Peak of live bytes in the step on this rank; metered runs only."""
+    peak_by_category: tuple[int, ...] = ()
+    """Live bytes at the largest instant of the step on this rank, one for each of trace.CATEGORIES; metered
+    runs only."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """Peak of live bytes in the step on this rank; 0 where the run is not metered."""
+        return sum(self.peak_by_category)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -131,7 +131,7 @@ def _noted(event: Event, meter: "_ControlledMeter", tally: Tally) -> Iterator[Ev
             yield step_memory(meter.last_step, event.step, allocated=meter.allocated, reserved=meter.reserved)
         case StepCommunication():
             tally.communication(event)
-            yield replace(event, phases=meter.take_phases(), peak_bytes=meter.last_step.peak.total)
+            yield replace(event, phases=meter.take_phases(), peak_by_category=meter.last_step.peak.sizes)
         case Notice():
             if event.kind != "half-precision-slow":  # true of this machine now, not of the plan
                 tally.notice(event)

@@ -45,6 +45,7 @@ def test_accumulating_apart_from_the_buckets_views_save_nothing_while_forward_ru
     assert (kept["communication_buffers"], kept["gradients"]) == (WHOLE, 0)
 
 
+@pytest.mark.slow
 def test_zero1_holds_each_moment_on_one_rank(pool: Ranks) -> None:
     ranks = pool(2).run("metered", fields={**PLAN, "data_parallel": "zero1"})
     replicas = pool(2).run("metered", fields=PLAN)
@@ -54,6 +55,7 @@ def test_zero1_holds_each_moment_on_one_rank(pool: Ranks) -> None:
     assert all(0 < one < 2 * WHOLE for one in state)
 
 
+@pytest.mark.slow
 def test_fsdp2_shares_out_weights_gradients_and_moments(pool: Ranks) -> None:
     divided = last_step(pool(2), data_parallel="fsdp2")["phases"]["optimizer"]
     replicas = last_step(pool(2))["phases"]["optimizer"]
@@ -62,6 +64,7 @@ def test_fsdp2_shares_out_weights_gradients_and_moments(pool: Ranks) -> None:
         assert divided[category] == pytest.approx(replicas[category] / 2, rel=0.02), category
 
 
+@pytest.mark.slow
 def test_fsdp2_without_exchange_keeps_whole_gradients(pool: Ranks) -> None:
     fields = {"data_parallel": "fsdp2", "gradient_accumulation_steps": 3}
     every = last_step(pool(2), **fields, gradient_sync="every-micro-step")["phases"]["forward"]

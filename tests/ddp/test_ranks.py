@@ -11,6 +11,8 @@ from tests.ddp import tasks
 from tests.ddp.pool import Pool
 
 Ranks = Callable[[int], Pool]
+SHARDED = ("zero1", "fsdp2")
+"""Slow to try: torch takes seconds to import what they need."""
 TOLERANCE = {"fp32": 2e-6, "bf16-mixed": 3e-2, "fp16-mixed": 4e-3, "bf16-true": 6e-2}
 """Largest difference of a gradient, as a share of the largest gradient. FP32: sums in another order.
 The others round each micro-batch's gradient to 8 or 11 bits, bf16-true the sums too."""
@@ -46,9 +48,13 @@ CASES = [
     (2, {"precision": "bf16-mixed", "gradient_accumulation_steps": 2}),
     (2, {"precision": "fp16-mixed", "activation_checkpointing": "full"}),
     (2, {"precision": "bf16-true", "master_weights": True}),
-    (2, {"data_parallel": "zero1", "gradient_accumulation_steps": 2}),
-    (2, {"data_parallel": "fsdp2", "gradient_accumulation_steps": 2}),
-    (2, {"data_parallel": "fsdp2", "gradient_accumulation_steps": 2, "gradient_sync": "every-micro-step"}),
+    pytest.param(2, {"data_parallel": "zero1", "gradient_accumulation_steps": 2}, marks=pytest.mark.slow),
+    pytest.param(2, {"data_parallel": "fsdp2", "gradient_accumulation_steps": 2}, marks=pytest.mark.slow),
+    pytest.param(
+        2,
+        {"data_parallel": "fsdp2", "gradient_accumulation_steps": 2, "gradient_sync": "every-micro-step"},
+        marks=pytest.mark.slow,
+    ),
 ]
 
 
@@ -144,7 +150,9 @@ def test_a_rank_without_a_sample_takes_part_with_weight_zero(pool: Ranks, sample
     assert found[0]["calls"] == found[1]["calls"]
 
 
-@pytest.mark.parametrize("data_parallel", ["ddp", "zero1", "fsdp2"])
+@pytest.mark.parametrize(
+    "data_parallel", ["ddp", *(pytest.param(name, marks=pytest.mark.slow) for name in SHARDED)]
+)
 def test_the_global_norm_is_clipped(pool: Ranks, data_parallel: str) -> None:
     fields = {"micro_batch_size": 4, "clip_norm": 0.01}
     found = pool(2).run(

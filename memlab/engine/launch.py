@@ -61,10 +61,16 @@ class Launch:
         """Yield what the ranks say until the run has ended."""
         while True:
             ended = self._process.poll() is not None  # asked before reading: nothing is written after the end
+            finished = None
             for event in self._read():
-                yield event
                 if isinstance(event, Finished):
-                    return
+                    # Held back: the other ranks wrote of their last step before it, and are read after it.
+                    finished = event
+                else:
+                    yield event
+            if finished is not None:
+                yield finished
+                return
             if self._failed or ended:
                 yield self._verdict()
                 return

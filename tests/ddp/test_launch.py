@@ -67,7 +67,11 @@ def failure(fault: str) -> tuple[str, float]:
 
 
 def test_a_plan_of_two_ranks_is_measured_from_here() -> None:
-    run = measure(TWO)
+    seen = list(measure_events(TWO))
+
+    run = seen[-1].run
+    exchanges = sorted((one.step, one.rank) for one in seen if isinstance(one, StepCommunication))
+    assert exchanges == [(step, rank) for step in range(3) for rank in range(2)]
 
     assert [rank.rank for rank in run.ranks] == [0, 1] and len(
         {rank.pid for rank in run.ranks} | {os.getpid()}

@@ -8,21 +8,15 @@ from ipywidgets import HTML, HBox, VBox
 
 from memlab.catalog import MODELS, ModelCard
 from memlab.memory.cards import CARDS, Card
-from memlab.plan import Plan, PlanError
+from memlab.plan import SEVERAL_RANKS, Plan, PlanError
 from memlab.ui import fields
+from memlab.ui.choices import CHECKPOINTING, DIVISIONS, OPTIMIZERS, PRECISIONS, SYNCS, most_ranks
 from memlab.ui.fields import Field
 from memlab.ui.html import error_html, product_html
 from memlab.units import format_count
 
 FILE = "file:"
-PRECISIONS = (("fp32", "fp32"), ("bf16", "bf16-mixed"), ("fp16", "fp16-mixed"), ("bf16 pure", "bf16-true"))
-CHECKPOINTING = (
-    ("none", "none"),
-    ("every 2nd", "every-2"),
-    ("full", "full"),
-    ("selective", "selective"),
-)
-OPTIMIZERS = (("SGD", "sgd"), ("AdamW", "adamw"))
+OF_SEVERAL_RANKS = ("gradient_sync", "data_parallel")
 NOT_OF_THE_PLAN = ("path", "card")
 THIS_DEVICE = "this device"
 OF_THE_MODEL = ("data", "norm", "sequence_length")
@@ -54,6 +48,8 @@ class Controls:
         values = {**self._given, **self._values()}
         if instead.get("model", values["model"]) != values["model"]:
             values = {name: value for name, value in values.items() if name not in OF_THE_MODEL}
+        if instead.get("world_size", values["world_size"]) == 1:
+            values = {name: value for name, value in values.items() if name not in SEVERAL_RANKS}
         return Plan(**{**values, **instead})
 
     @property
@@ -115,8 +111,11 @@ class Controls:
     def _show(self) -> None:
         values = self._values()
         self.fields["path"].show(self.fields["data"].value == FILE)
-        sizes = [values["micro_batch_size"], values["gradient_accumulation_steps"]]
-        self.product.value = product_html(*sizes, self._given.get("world_size", 1))
+        sizes = ("micro_batch_size", "gradient_accumulation_steps", "world_size")
+        self.product.value = product_html(*(values[name] for name in sizes))
+        self.fields["world_size"].show(self.fields["world_size"].widget.max > 1)
+        for name in OF_SEVERAL_RANKS:
+            self.fields[name].show(values["world_size"] > 1)
         try:
             self.plan()
             self.problem = ""
@@ -135,6 +134,8 @@ class Controls:
         field = self.fields
         source = HBox([field["data"].block, field["sequence_length"].block])
         source.add_class("memlab-pair")
+        ranks = HBox([field[name].block for name in OF_SEVERAL_RANKS])
+        ranks.add_class("memlab-pair")
         box = VBox([
             fields.heading("Model and data"),
             field["model"].block,
@@ -143,7 +144,9 @@ class Controls:
             fields.heading("Batch"),
             field["micro_batch_size"].block,
             field["gradient_accumulation_steps"].block,
+            field["world_size"].block,
             self.product,
+            ranks,
             *(field[name].block for name in ("precision", "activation_checkpointing", "optimizer", "norm")),
             field["learning_rate"].block,
             field["steps"].block,
@@ -178,6 +181,11 @@ def _build(plan: Plan) -> list[Field]:
         fields.whole_number(
             "gradient_accumulation_steps", "accumulation steps K", plan.gradient_accumulation_steps, 32
         ),
+        fields.whole_number(
+            "world_size", "ranks (processes that train together)", plan.world_size, most_ranks(plan.device)
+        ),
+        fields.choice("gradient_sync", "gradient sync", plan.gradient_sync, SYNCS),
+        fields.choice("data_parallel", "data parallel", plan.data_parallel, DIVISIONS),
         fields.buttons("precision", "Precision", plan.precision, PRECISIONS),
         fields.buttons(
             "activation_checkpointing",

@@ -21,6 +21,7 @@ def draw(panel: Panel, ledger: Ledger, foresight: Foresight, *, in_full: bool) -
     )
     if newest is not None and newest.memory is None and panel.memory.figure.series:
         figures = figures[1:]  # the last good figure stays until the new run has its own
+    panel.ranks.draw(newest.ranks if newest is not None else None, in_full=in_full)
     panel.show_loss_scale(any(record.loss_scales for record in drawn))
     for card, figure in figures:
         if in_full or card.due():

@@ -9,6 +9,7 @@ from memlab.ui.charts import Backend
 from memlab.ui.controls import Controls
 from memlab.ui.html import STYLE, error_html, note_html, status_html, text_html
 from memlab.ui.memory_figure import memory_figure
+from memlab.ui.rank_panel import RankPanel
 from memlab.ui.run_figures import loss_figure, loss_scale_figure, run_peaks_figure, step_peaks_figure
 from memlab.ui.shelf import Shelf
 
@@ -31,7 +32,10 @@ class Panel:
         self.peaks = Card("peaks", run_peaks_figure([]), backend, height=186, beside=self.shelf.widget)
         self.step_peaks = Card("step-peaks", step_peaks_figure([]), backend, height=176)
         self.loss_scale = Card("loss-scale", loss_scale_figure([]), backend, height=176)
-        self.cards = (self.memory, self.loss, self.peaks, self.step_peaks, self.loss_scale)
+        self.ranks = RankPanel(backend)
+        self.cards = (
+            self.memory, self.loss, self.peaks, self.step_peaks, self.loss_scale, *self.ranks.cards,
+        )  # fmt: skip
         self.show_loss_scale(False)
         self.names = Accessibility(names=self._names(controls))
         self.widget = self._laid_out(controls)
@@ -88,6 +92,7 @@ class Panel:
         charts = _column(
             "memlab-charts",
             self.memory.widget,
+            self.ranks.widget,
             _box("memlab-row", self.loss.widget, self.peaks.widget),
             _box("memlab-row", self.step_peaks.widget, self.loss_scale.widget),
         )

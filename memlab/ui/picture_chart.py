@@ -67,8 +67,18 @@ def _draw_series(axes: "Axes", figure: Figure) -> None:
             marker = "o" if len(series.y) == 1 else ""  # a line of one point would be invisible
             style = {"drawstyle": "steps-post" if series.stepped else "default", "ls": _dashes(series)}
             axes.plot(series.x, series.y, marker=marker, color=series.colour, lw=1.6, **style)
+        elif series.kind == "block":
+            _draw_blocks(axes, series)
         elif series.kind == "tick":
             axes.plot(series.x, series.y, marker="_", ls="", ms=26, mew=2.5, color=series.colour)
+
+
+def _draw_blocks(axes: "Axes", series: Series) -> None:
+    from matplotlib.collections import PolyCollection
+
+    corners = np.column_stack([series.x, series.y])
+    blocks = [corners[first : first + 4] for first in range(0, len(corners), 5)]
+    axes.add_collection(PolyCollection(blocks, facecolors=series.colour, edgecolors=series.colour, lw=0.8))
 
 
 def _draw_heat(axes: "Axes", heat: Heat) -> None:
@@ -115,6 +125,8 @@ def _draw_axes(axes: "Axes", figure: Figure) -> None:
     axes.set_xlabel(figure.x_label, fontsize=8)
     axes.set_ylabel(figure.y_label, fontsize=8)
     axes.tick_params(labelsize=8)
+    if figure.lanes:
+        axes.set_yticks(range(len(figure.lanes)), figure.lanes)
     if figure.heat is None:
         axes.grid(alpha=0.3)
     axes.set_axisbelow(True)

@@ -110,6 +110,10 @@ def _trace(series: Series) -> dict[str, Any]:
             fill = _pale(series.colour) if series.faded else series.colour
             stack = {"stackgroup": "bytes", "fillcolor": fill}
             return {**words, **stack, "type": "scatter", "mode": "lines", "line": line}
+        case "block":
+            fill = {"fill": "toself", "fillcolor": series.colour, "hoveron": "fills", "hoverinfo": "name"}
+            line = {"color": series.colour, "width": 1}  # else a block of less than a pixel is not seen
+            return {**words, **fill, "type": "scatter", "mode": "lines", "line": line}
 
 
 def _traces(figure: Figure) -> list[dict[str, Any]]:
@@ -152,7 +156,7 @@ def _look(figure: Figure, height: int) -> dict[str, Any]:
         "showlegend": False,
         "barmode": "stack",
         "bargap": 0.35,
-        "hovermode": False if figure.heat else "x unified",
+        "hovermode": False if figure.heat else "closest" if figure.lanes else "x unified",
         "hoverlabel": {"bgcolor": "#ffffff", "font": {"color": "#222222", "size": 11}},
         "uirevision": "keep",
         "xaxis": _x_axis(figure),
@@ -187,6 +191,8 @@ def _x_axis(figure: Figure) -> dict[str, Any]:
 def _y_axis(figure: Figure) -> dict[str, Any]:
     if figure.heat:
         return {**_axis(figure, figure.y_label, figure.y_range), **_words(figure.heat.rows)}
+    if figure.lanes:
+        return {**_axis(figure, figure.y_label, figure.y_range), **_words(figure.lanes)}
     scale = {"type": "log"} if figure.log_y else {"nticks": 6}
     return {**_axis(figure, figure.y_label, figure.y_range), **scale}
 

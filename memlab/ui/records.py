@@ -3,10 +3,11 @@
 import math
 from dataclasses import dataclass, field, replace
 
-from memlab.events import Event, Finished, Notice, Started, StepFinished, StepMemory
+from memlab.events import Event, Finished, Notice, Started, StepCommunication, StepFinished, StepMemory
 from memlab.plan import Plan
 from memlab.run import Run
 from memlab.trace import Breakdown
+from memlab.ui.rank_record import RankRecord
 
 SPEED_WINDOW = 8
 """Optimizer steps over which the shown speed is averaged."""
@@ -43,6 +44,12 @@ class Record:
     notices: list[str] = field(default_factory=list)
     speeds: list[tuple[int, float]] = field(default_factory=list)
     """(samples, seconds) of the last few steps."""
+    ranks: RankRecord | None = None
+    """What its ranks exchanged; None where it has one."""
+
+    def __post_init__(self) -> None:
+        if self.plan.world_size > 1:
+            self.ranks = RankRecord(self.plan)
 
     @property
     def label(self) -> str:
@@ -89,6 +96,8 @@ class Record:
                 self._add_step(event)
             case StepMemory():
                 self._add_memory(event)
+            case StepCommunication() if self.ranks is not None:
+                self.ranks.add(event)
             case Finished():
                 self.run, self.peak, self.stopped = event.run, event.run.peak, event.stopped
                 self.step_peaks = dict(enumerate(event.run.step_peaks))
@@ -121,10 +130,12 @@ class Record:
 def describe(plan: Plan) -> str:
     """Say in a few words what sets `plan` apart: batch, precision, and what is not the default."""
     usual = Plan(model=plan.model)
-    words = [f"{plan.micro_batch_size} x {plan.gradient_accumulation_steps}", plan.precision]
+    ranks = f" x {plan.world_size} ranks" if plan.world_size > 1 else ""
+    words = [f"{plan.micro_batch_size} x {plan.gradient_accumulation_steps}{ranks}", plan.precision]
     if plan.activation_checkpointing != "none":
         words.append(f"ckpt {plan.activation_checkpointing}")
-    words += [value for value in (plan.optimizer, plan.norm) if value not in (usual.optimizer, usual.norm)]
+    fields = ("optimizer", "norm", "data_parallel", "gradient_sync")
+    words += [getattr(plan, name) for name in fields if getattr(plan, name) != getattr(usual, name)]
     return " ".join(words if plan.model == Plan().model else [plan.model, *words])
 
 

@@ -9,19 +9,20 @@ from numpy.typing import NDArray
 from memlab.ui.palette import Dash
 
 STACKED = ("area", "bar")
+FILLED = (*STACKED, "block")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Series:
-    """One line, one layer of a stack of areas or of bars, or a tick across each bar."""
+    """One line, one layer of a stack of areas or of bars, a tick across each bar, or blocks in lanes."""
 
     name: str
     x: NDArray | tuple[str, ...]
     y: NDArray
-    """As long as `x`, in the figure's unit."""
+    """As long as `x`, in the figure's unit. Of blocks: four corners each, and NaN in both between two."""
     colour: str
     dash: Dash = "solid"
-    kind: Literal["line", "area", "bar", "tick"] = "line"
+    kind: Literal["line", "area", "bar", "tick", "block"] = "line"
     stepped: bool = False
     """A line that holds each value until the next, as areas do."""
     faded: bool = False
@@ -86,6 +87,8 @@ class Figure:
     mark: Mark | None = None
     heat: Heat | None = None
     """Drawn below the series."""
+    lanes: tuple[str, ...] = ()
+    """Names on the y axis, at whole numbers from 0 up, instead of numbers."""
     x_range: tuple[float, float] | None = None
     y_range: tuple[float, float] | None = None
     log_y: bool = False

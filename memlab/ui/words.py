@@ -54,8 +54,10 @@ def predicting_words(card: Card | None, device: str) -> str:
 def forecast_words(run: Run, card: Card | None) -> str:
     """Say what was predicted, whether it fits, and what that leaves out."""
     if card is None:
-        exact = ", exact to the byte" if run.environment.get("device") == "cpu" else ""
-        return f"Predicted on this device: peak {format_bytes(run.peak.total)} of live tensors{exact}."
+        assumed = run.environment.get("ranks")
+        exact = ", exact to the byte" if run.environment.get("device") == "cpu" and not assumed else ""
+        said = f"; {assumed}" if assumed else ""
+        return f"Predicted on this device: peak {format_bytes(run.peak.total)} of live tensors{exact}{said}."
     beyond = beyond_allocator(card)
     budget = card.memory_bytes - beyond["cuda_context_low"]
     left = budget - run.peak_reserved
@@ -66,7 +68,8 @@ def forecast_words(run: Run, card: Card | None) -> str:
         f"{format_bytes(run.peak_reserved)}; {verdict}, {room} of {format_bytes(budget)}. That is the card's memory "
         f"less a CUDA context of {format_bytes(beyond['cuda_context_low'])}, which may grow to "
         f"{format_bytes(beyond['cuda_context_high'])}; left out: a cuBLAS workspace of "
-        f"{format_bytes(beyond['cublas_workspace'])}, cuDNN's, and other processes."
+        f"{format_bytes(beyond['cublas_workspace'])}, cuDNN's, and other processes"
+        f"{'; ' + run.environment['ranks'] if 'ranks' in run.environment else ''}."
     )
 
 

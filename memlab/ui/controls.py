@@ -113,7 +113,8 @@ class Controls:
         self.fields["path"].show(self.fields["data"].value == FILE)
         sizes = ("micro_batch_size", "gradient_accumulation_steps", "world_size")
         self.product.value = product_html(*(values[name] for name in sizes))
-        self.fields["world_size"].show(self.fields["world_size"].widget.max > 1)
+        several = most_ranks(self._given.get("device", "auto")) > 1
+        self.fields["world_size"].show(several or values["world_size"] > 1)
         for name in OF_SEVERAL_RANKS:
             self.fields[name].show(values["world_size"] > 1)
         try:
@@ -136,6 +137,7 @@ class Controls:
         source.add_class("memlab-pair")
         ranks = HBox([field[name].block for name in OF_SEVERAL_RANKS])
         ranks.add_class("memlab-pair")
+        ranks.add_class("memlab-sync")
         box = VBox([
             fields.heading("Model and data"),
             field["model"].block,
@@ -182,7 +184,7 @@ def _build(plan: Plan) -> list[Field]:
             "gradient_accumulation_steps", "accumulation steps K", plan.gradient_accumulation_steps, 32
         ),
         fields.whole_number(
-            "world_size", "ranks (processes that train together)", plan.world_size, most_ranks(plan.device)
+            "world_size", "ranks (processes)", plan.world_size, max(2, most_ranks(plan.device))
         ),
         fields.choice("gradient_sync", "gradient sync", plan.gradient_sync, SYNCS),
         fields.choice("data_parallel", "data parallel", plan.data_parallel, DIVISIONS),

@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 
 from memlab.ui.palette import INK
-from memlab.ui.spec import FILLED, Figure, Series, Table
+from memlab.ui.spec import FILLED, STACKED, Figure, Series, Table
 
 STYLE = f"<style>{Path(__file__).with_name('style.css').read_text(encoding='utf-8')}</style>"
 
@@ -27,8 +27,8 @@ def _row(row: Sequence[str]) -> str:
 
 def legend_html(figure: Figure) -> str:
     """Return the names of what is drawn, top of the stack first, each with its colour and dash."""
-    stacked = [series for series in figure.series if series.kind in FILLED]
-    lines = [series for series in figure.series if series.kind not in FILLED]
+    stacked = [series for series in figure.series if series.kind in STACKED]
+    lines = [series for series in figure.series if series.kind not in STACKED]
     items = "".join(f"<li>{_key(s)}{escape(s.name)}</li>" for s in [*lines, *reversed(stacked)])
     return f'<ul class="memlab-legend">{items}</ul>'
 

@@ -6,17 +6,22 @@ import numpy as np
 
 from memlab.events import StepCommunication
 from memlab.trace import CATEGORIES
-from memlab.ui.palette import CATEGORY_COLOURS, category_label
+from memlab.ui.palette import CATEGORY_COLOURS, NEUTRAL, category_label
 from memlab.ui.rank_record import RankRecord
 from memlab.ui.scale import scale_for
 from memlab.ui.spec import Figure, Series, Table
 from memlab.units import format_bytes
 
 ROWS = {
-    "forward": ("forward (top of a lane)", "#56B4E9", 0.14, 0.40),
-    "backward": ("backward (middle)", "#E69F00", -0.13, 0.13),
-    "all-reduce": ("all-reduce of gradients (bottom)", "#D55E00", -0.40, -0.14),
-    "optimizer": ("optimizer step (top and middle)", "#009E73", -0.13, 0.40),
+    "forward": ("forward (top of a lane)", "#8073AC", 0.14, 0.40),
+    "backward": ("backward (middle)", "#B8568F", -0.13, 0.13),
+    "all-reduce": (
+        "all-reduce of gradients (bottom)",
+        CATEGORY_COLOURS["communication_buffers"],
+        -0.40,
+        -0.14,
+    ),
+    "optimizer": ("optimizer step (top and middle)", NEUTRAL, -0.13, 0.40),
 }
 """Name, colour, and lower and upper edge within a lane of height 1: place tells what colour tells."""
 MILLISECONDS = 1e3

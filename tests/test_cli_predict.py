@@ -152,7 +152,10 @@ def test_ctrl_c_in_a_search_is_one_line_and_130() -> None:
 
     seen = search.stderr.read(1)  # the bar: a prediction is under way
     search.send_signal(signal.SIGINT)
-    _, err = search.communicate(timeout=60)
+    try:
+        _, err = search.communicate(timeout=60)
+    finally:
+        search.kill()
 
     assert seen and search.returncode == 130, err
     assert err.splitlines()[-1].rpartition("\r")[2] == "memlab: interrupted.", err

@@ -10,24 +10,27 @@ Result = TypeVar("Result")
 NAME = "memlab-compute"
 
 
-def computed_apart(compute: Callable[[], Result]) -> Result:
+def computed_apart(compute: Callable[[], Result], meanwhile: Callable[[], None] = lambda: None) -> Result:
     """Return what `compute` returns, or raise what it raises; Ctrl-C is raised here, not in it.
+
+    `meanwhile` is called here every tenth of a second: what it draws, nothing left behind draws over.
 
     Only the main thread hears Ctrl-C. In the middle of an operation without data its exception would reach
     torch's C++, which aborts the process.
     """
     outcome: dict[str, Any] = {}
+    ended = threading.Event()
 
     def work() -> None:
         try:
             outcome["result"] = compute()
         except BaseException as error:
             outcome["error"] = error
+        ended.set()
 
-    thread = threading.Thread(target=work, name=NAME, daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(0.1)
+    threading.Thread(target=work, name=NAME, daemon=True).start()
+    while not ended.wait(0.1):
+        meanwhile()
     if "error" in outcome:
         raise outcome["error"]
     return outcome["result"]

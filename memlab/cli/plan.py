@@ -72,9 +72,10 @@ def _searched(options: argparse.Namespace, asked: dict[str, Any], fields: dict[s
                 **asked,
                 largest_only=options.largest_only,
                 gradient_as_bucket_view=bucket_view,
-                progress=bar.show,
+                progress=bar.note,
                 **fields,
-            )
+            ),
+            meanwhile=bar.draw,
         )
 
 
@@ -86,6 +87,7 @@ class LateBar:
     def __init__(self) -> None:
         self._began = time.perf_counter()
         self._bar: Any = None
+        self._now: tuple[int, int, Plan] | None = None
 
     def __enter__(self) -> "LateBar":
         return self
@@ -94,10 +96,15 @@ class LateBar:
         if self._bar is not None:
             self._bar.close()
 
-    def show(self, done: int, total: int, plan: Plan) -> None:
-        """Say how far the search is."""
-        if time.perf_counter() - self._began < QUIET_SECONDS:
+    def note(self, done: int, total: int, plan: Plan) -> None:
+        """Note how far the search is; from any thread."""
+        self._now = done, total, plan
+
+    def draw(self) -> None:
+        """Draw what was noted last."""
+        if self._now is None or time.perf_counter() - self._began < QUIET_SECONDS:
             return
+        done, total, plan = self._now
         if self._bar is None:
             from tqdm import tqdm
 

@@ -12,7 +12,7 @@ from typing_extensions import assert_never
 from memlab.course.questions import Question
 from memlab.run import Run
 
-LESSONS = ("01", "02", "04", "05", "09")
+LESSONS = ("01", "02", "04", "05", "07", "09")
 
 State = Literal["right", "wrong", "unanswered"]
 HEADS: dict[State, str] = {"right": "Right.", "wrong": "Not yet.", "unanswered": "Not answered yet."}

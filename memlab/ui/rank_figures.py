@@ -154,7 +154,7 @@ def exchanges_figure(record: RankRecord | None) -> Figure:
         y_label=scale.name,
         series=bars,
         legend=False,
-        y_range=(0.0, max(max(shown.bytes) / scale.unit, 1e-9) * 1.08) if shown else None,
+        y_range=(0.0, (max(shown.bytes) / scale.unit or 1.0) * 1.08) if shown else None,
         table=_exchanges_table(record if shown else None),
     )
 

@@ -159,3 +159,15 @@ def test_ctrl_c_in_a_search_is_one_line_and_130() -> None:
 
     assert seen and search.returncode == 130, err
     assert err.splitlines()[-1].rpartition("\r")[2] == "memlab: interrupted.", err
+
+
+def test_a_prediction_that_takes_long_says_so_and_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("memlab.cli.predict.QUIET_SECONDS", 0.0)
+
+    assert main(["predict", "--model", "gpt2", "--card", "t4", "--micro-batch-size", "3"]) == 0
+
+    shown = capsys.readouterr().err.split("\r")
+    assert any(line.startswith("predicting for 00:0") and "Ctrl-C ends it" in line for line in shown)
+    assert not shown[-1].strip()

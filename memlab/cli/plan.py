@@ -2,12 +2,11 @@
 
 import argparse
 import json
-import sys
-import time
 from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any
 
 from memlab.cli.apart import computed_apart
+from memlab.cli.late_bar import LateBar
 from memlab.cli.output import add_json_flag, check_writable, put
 from memlab.cli.parser import Parser, UsageError
 from memlab.cli.plan_flags import add_plan_flags, given_fields, parsed
@@ -66,50 +65,18 @@ def _searched(options: argparse.Namespace, asked: dict[str, Any], fields: dict[s
     from memlab.planner import feasible_plans
 
     bucket_view = fields.pop("gradient_as_bucket_view", False)
-    with LateBar() as bar:
+    with LateBar(QUIET_SECONDS, unit="combination") as bar:
         return computed_apart(
             lambda: feasible_plans(
                 **asked,
                 largest_only=options.largest_only,
                 gradient_as_bucket_view=bucket_view,
-                progress=bar.note,
+                progress=lambda done, total, plan: bar.note(done, total, _in_short(plan)),
                 **fields,
             ),
             meanwhile=bar.draw,
         )
 
 
-class LateBar:
-    """A progress bar that appears after QUIET_SECONDS and leaves nothing behind."""
-
-    # tqdm's own `delay` is forgotten when a postfix is set, and the bar then stays in front of an error.
-
-    def __init__(self) -> None:
-        self._began = time.perf_counter()
-        self._bar: Any = None
-        self._now: tuple[int, int, Plan] | None = None
-
-    def __enter__(self) -> "LateBar":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def note(self, done: int, total: int, plan: Plan) -> None:
-        """Note how far the search is; from any thread."""
-        self._now = done, total, plan
-
-    def draw(self) -> None:
-        """Draw what was noted last."""
-        if self._now is None or time.perf_counter() - self._began < QUIET_SECONDS:
-            return
-        done, total, plan = self._now
-        if self._bar is None:
-            from tqdm import tqdm
-
-            self._bar = tqdm(total=total, initial=done, unit="combination", file=sys.stderr, leave=False)
-        self._bar.n = done
-        self._bar.set_postfix_str(
-            f"{plan.precision}, {plan.activation_checkpointing}, micro-batch {plan.micro_batch_size}"
-        )
+def _in_short(plan: Plan) -> str:
+    return f"{plan.precision}, {plan.activation_checkpointing}, micro-batch {plan.micro_batch_size}"

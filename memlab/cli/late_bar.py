@@ -1,0 +1,43 @@
+"""A progress bar that appears when something takes long, and leaves nothing behind.
+
+tqdm's own `delay` is forgotten when a postfix is set, and the bar then stays in front of an error.
+"""
+
+import sys
+import time
+from typing import Any
+
+from typing_extensions import Self
+
+
+class LateBar:
+    """Drawn by `draw` once `quiet_seconds` have passed; the settings are tqdm's."""
+
+    def __init__(self, quiet_seconds: float, **settings: Any) -> None:
+        self._quiet_until = time.perf_counter() + quiet_seconds
+        self._settings = settings
+        self._bar: Any = None
+        self._now: tuple[int, int | None, str] = (0, None, "")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def note(self, done: int, total: int, what: str) -> None:
+        """Note how far it is; from any thread."""
+        self._now = done, total, what
+
+    def draw(self) -> None:
+        """Draw what was noted last, in the thread that hears Ctrl-C: so nothing is drawn after an interruption."""
+        if time.perf_counter() < self._quiet_until:
+            return
+        done, total, what = self._now
+        if self._bar is None:
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, initial=done, file=sys.stderr, leave=False, **self._settings)
+        self._bar.total, self._bar.n = total, done
+        self._bar.set_postfix_str(what)

@@ -11,7 +11,7 @@ from memlab.memory.allocator import AllocatorError, Replay
 from memlab.memory.beyond import beyond_allocator
 from memlab.memory.cards import Card, CardError
 from memlab.memory.cards import card as card_named
-from memlab.plan import Plan, PlanError
+from memlab.plan import DataParallel, Plan, PlanError
 from memlab.predicting.replaying import replay
 from memlab.predicting.steps import LOOKED_AT, Steps, steps_to_trace
 from memlab.predicting.trial import Trial, trial
@@ -132,8 +132,16 @@ def _assumptions(plan: Plan, steps: Steps) -> dict[str, str]:
     if plan.precision == "fp16-mixed":
         taken["loss_scale"] = "no step is skipped for an infinite gradient"
     if plan.world_size > 1:
-        taken["ranks"] = "one rank alone; the buckets of DDP and buffers of NCCL are left out"
+        taken["ranks"] = _RANKS[plan.data_parallel]
     return taken
+
+
+_RANKS: dict[DataParallel, str] = {
+    "ddp": "each as the first one, with DDP's buckets; NCCL's own buffers are left out",
+    "zero1": "each as the one with the largest share of the optimizer's state, with DDP's buckets; NCCL's own buffers "
+    "are left out",
+    "fsdp2": "one rank alone: that FSDP2 divides weights, gradients and optimizer state is left out",
+}
 
 
 def _notices(plan: Plan, card: Card | None) -> tuple[str, ...]:

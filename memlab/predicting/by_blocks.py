@@ -17,6 +17,7 @@ from memlab.memory.meter import Meter
 from memlab.plan import Plan
 from memlab.predicting.blocks import block_list, cut, giving
 from memlab.predicting.dataless import DatalessMode
+from memlab.predicting.ranks import dataless_sync_for
 from memlab.predicting.repeats import Irregular, Layout, Numbers, lengthened, pieces
 from memlab.predicting.stream import SIZE, Calls, Names, Stream, in_order, signatures, stream_of, traces
 from memlab.trace import Trace
@@ -60,7 +61,8 @@ def recorded(
 
 
 def _trainer(plan: Plan, workload: Workload, meter: Meter, mode: DatalessMode) -> Trainer:
-    return Trainer(plan, workload, meter=meter, dataless_device=mode.device)
+    sync = dataless_sync_for(plan, mode.device)
+    return Trainer(plan, workload, meter=meter, dataless_device=mode.device, sync=sync)
 
 
 def recorded_by_blocks(

@@ -1,5 +1,6 @@
 """Which steps a prediction traces: as few as show every peak of the run."""
 
+import math
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -17,9 +18,9 @@ class Steps:
     """The windows to trace."""
 
     traced: tuple[Window, ...]
-    """The first two of the run; a third that holds a larger micro-batch than they do, if there is one."""
+    """The first two of the run, or three; another that holds a larger micro-batch than they do, if there is one."""
     uniform: bool
-    """Whether every micro-batch of the first two has the same shapes: then later steps repeat the second."""
+    """Whether every micro-batch of them has the same shapes: then later steps repeat the last."""
     looked_at: int
     """Windows that were compared."""
 
@@ -30,16 +31,33 @@ def steps_to_trace(plan: Plan, workload: Workload) -> Steps:
     Adam's state exists from the second step on, and a third repeats it; with more than two
     micro-batches of equal shapes the third repeats the second.
     """
-    coming = windows(workload, plan)
-    first = tuple(islice(coming, min(2, plan.steps)))
+    coming = map(_with_stand_in, windows(workload, plan))
+    first = tuple(islice(coming, min(_not_alike(plan), plan.steps)))
     may_differ = plan.model == "custom" or plan.data == "ragged-text"
-    later = tuple(islice(coming, max(0, min(plan.steps, LOOKED_AT) - 2))) if may_differ else ()
+    later = tuple(islice(coming, max(0, min(plan.steps, LOOKED_AT) - len(first)))) if may_differ else ()
     all_shapes = {_shapes(batch) for window in (*first, *later) for batch in window.micro_batches}
     if len(all_shapes) == 1:
         return Steps(tuple(_cut(window) for window in first), True, len(first) + len(later))
     largest = max((*first, *later), key=_largest)  # the earliest of equals
     more = () if any(largest is window for window in first) else (largest,)
     return Steps((*first, *more), False, len(first) + len(later))
+
+
+def _not_alike(plan: Plan) -> int:
+    """Return how many steps come before the first that repeats the one before it.
+
+    Gradients that stay in DDP's buckets keep the old ones alive while these are laid out anew, in the second step.
+    """
+    return 3 if plan.gradient_as_bucket_view and plan.zero_grad == "in_place" else 2
+
+
+def _with_stand_in(window: Window) -> Window:
+    """Return `window` with the samples that this rank computes in the place of others."""
+    if window.stand_in is None:
+        return window
+    batches = (*window.micro_batches, window.stand_in)
+    divisors = (*window.divisors, math.inf)
+    return replace(window, micro_batches=batches, items=max(1, window.items), divisors=divisors)
 
 
 def _shapes(batch: Batch) -> tuple[tuple[int, ...], ...]:

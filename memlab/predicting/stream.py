@@ -19,6 +19,7 @@ BIRTH, DEATH, PLACED, CALL = range(4)
 Calls = Sequence[tuple[int, Any]]
 """Operators of one step, each with the number of changes before it."""
 _COPIES = CATEGORIES.index("low_precision_copies")
+_COMMUNICATION = CATEGORIES.index("communication_buffers")
 _COPIED = ("category", "phase", "micro_step", "step")
 
 
@@ -79,7 +80,7 @@ def stream_of(
     Raises Irregular where storages are not numbered by birth.
     """
     held = parts[0].held
-    rows = [_held_rows(held)]
+    rows = [_held_rows(held, parts[0].start[_COMMUNICATION])]
     refers = [np.full(len(held), -1), np.array([number for number, _ in held], np.int64)]
     modules = [np.full(2 * len(held), -1)]
     born_at = list(range(len(held)))
@@ -95,13 +96,20 @@ def stream_of(
     return Stream(np.concatenate(rows), np.concatenate(refers), np.concatenate(modules), start, names)
 
 
-def _held_rows(held: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
+def _held_rows(held: tuple[tuple[int, int], ...], exchanged_bytes: int) -> NDArray[np.int64]:
+    """Return births, by number, and placements; those through which ranks exchange gradients differ in kind."""
     if sorted(number for number, _ in held) != list(range(len(held))):
         raise Irregular("what is held is not numbered by birth")
     rows = np.full((2 * len(held), MAKER + 1), -1, np.int64)
     rows[: len(held), KIND], rows[len(held) :, KIND] = BIRTH, PLACED
     rows[: len(held), SIZE] = [size for _, size in sorted(held)]
     rows[len(held) :, SIZE] = [size for _, size in held]
+    first = len(held)  # a meter enters buffers of exchange last
+    while exchanged_bytes > 0:
+        first -= 1
+        exchanged_bytes -= rows[first, SIZE]
+    is_exchanged = np.array([*range(len(held)), *(number for number, _ in held)]) >= first
+    rows[is_exchanged, CATEGORY] = _COMMUNICATION
     return rows
 
 

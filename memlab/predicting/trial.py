@@ -53,8 +53,10 @@ def trial(
         stack.enter_context(predicting_for(capability or AMPERE))
         stack.enter_context(weight_cache())
         stack.enter_context(without_data(mode))
-        trace = recorded if every_block else recorded_by_blocks
-        found = trace(plan.of_one_rank, workload, steps, mode)
+        # ZeRO-1 gives a rank weights of some blocks and not of others.
+        in_full = every_block or plan.data_parallel == "zero1"
+        trace = recorded if in_full else recorded_by_blocks
+        found = trace(plan, workload, steps, mode)
     peaks = Peaks("all")
     for part in found.parts:
         peaks.add(part)

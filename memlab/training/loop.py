@@ -20,7 +20,7 @@ from memlab.training.random_state import RandomState
 from memlab.training.schedule import schedule_for
 from memlab.training.step import Outcome, Parts, optimizer_step
 from memlab.training.surroundings import plain_torch
-from memlab.training.sync import sync_for
+from memlab.training.sync import SingleRank, sync_for
 from memlab.training.window import Window, windows
 from memlab.training.zeroing import GradientReset
 from memlab.workload import Workload, prepare_model, workload_for
@@ -58,8 +58,12 @@ class Trainer:
         *,
         meter: StepMeter = NULL_METER,
         dataless_device: torch.device | None = None,
+        sync: SingleRank | None = None,
     ) -> None:
-        """`dataless_device` replaces the plan's: one whose tensors have no data, for `run` alone."""
+        """`dataless_device` replaces the plan's: one whose tensors have no data, for `run` alone.
+
+        `sync` is how ranks agree; None: as the plan says, with the other ranks.
+        """
         self.plan = plan
         # A trial without data may cut one of our models.
         self.workload = (
@@ -71,7 +75,8 @@ class Trainer:
         self._random = RandomState(plan.seed, self.device)
         with plain_torch(), self._random:
             precision = precision_for(plan, self.device, has_data=dataless_device is None)
-            self._parts = _build(plan, self.workload, precision, meter)
+            sync = sync or sync_for(plan, self.device)
+            self._parts = _build(plan, self.workload, precision, meter, sync)
         self._random.begin_rank(self._parts.sync.rank)
         self._windows = windows(self.workload, plan, self._parts.sync.rank)
         self._notices = notices.at_start(plan, self.workload, self.model, self.device)
@@ -175,9 +180,10 @@ def _workload(plan: Plan, workload: Workload | None) -> Workload:
     return workload
 
 
-def _build(plan: Plan, workload: Workload, precision: FullPrecision, meter: StepMeter) -> Parts:
+def _build(
+    plan: Plan, workload: Workload, precision: FullPrecision, meter: StepMeter, sync: SingleRank
+) -> Parts:
     """Build model and optimizer, then everything that the plan chooses around them."""
-    sync = sync_for(plan, precision.device)
     with precision.device:
         model = prepare_model(workload, plan)
     if not model.training:  # handed over for evaluation as a whole; parts of it may be so on purpose

@@ -184,3 +184,13 @@ def test_ctrl_c_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
     assert main(["train"]) == 130
     assert capsys.readouterr().err == "memlab: interrupted.\n"
+
+
+def test_a_model_too_large_for_this_device_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--model", "llama-2-70b", "--device", "cpu"]) == 2
+
+    out, lines = capsys.readouterr()
+    assert out == ""
+    assert lines.count("\n") == 1  # the bar, which had nothing to show, is gone
+    assert "--model='llama-2-70b' needs at least" in lines
+    assert "memlab.predict(plan, card='a100-80gb')" in lines  # Python, not flags

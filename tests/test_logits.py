@@ -108,7 +108,11 @@ def test_the_report_of_a_prediction_shows_them(capsys: pytest.CaptureFixture[str
 
     whole, chunked = capsys.readouterr().out.split("of that the loss's own")[1:]
     copy = TOKENS * VOCABULARY * 4
-    assert f"{3 * copy:,} B" in whole and f"{2 * copy // 4:,} B" in chunked and ", in 4 chunks" in chunked
+    assert (
+        f"{3 * copy:,} B" in whole
+        and f"{2 * copy // 4:,} B" in chunked
+        and "gradient; in 4 chunks)" in chunked
+    )
 
 
 def test_the_report_of_a_model_with_few_classes_says_nothing_of_them(

@@ -87,10 +87,13 @@ def in_flags(sentence: str) -> str:
     '--micro-batch-size=0 must be at least 1.'
     >>> in_flags("no multiple of micro_batch_size x world_size = 3 x 1")
     'no multiple of --micro-batch-size x --world-size = 3 x 1'
+    >>> in_flags("predict it: memlab.predict(plan, card='t4')")  # Python stays Python
+    "predict it: memlab.predict(plan, card='t4')"
     """
     names = [*(field.name for field in fields(Plan)), "global_batch_size", "card"]
     known = "|".join(sorted(names, key=len, reverse=True))
-    return re.sub(rf"(?<![\w-])({known})(?==| = | x )", lambda match: flag(match[1]), sentence)
+    name_or_call = rf"\w\([^)]*\)|(?<![\w-])({known})(?==| = | x )"
+    return re.sub(name_or_call, lambda match: flag(match[1]) if match[1] else match[0], sentence)
 
 
 def flag(name: str) -> str:

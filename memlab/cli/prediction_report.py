@@ -36,10 +36,10 @@ def _of_the_loss(run: Run) -> list[str]:
     found = logits_memory(run)
     if found is None or run.plan.sequence_length is None:
         return []
-    chunks = f", in {run.plan.loss_chunks} chunks" if run.plan.loss_chunks > 1 else ""
+    chunks = f"; in {run.plan.loss_chunks} chunks" if run.plan.loss_chunks > 1 else ""
     return [
         "",
-        row((f"of that the loss's own{chunks}", "(logits, their FP32 copies, their gradient)")),
+        row(("of that the loss's own", f"(logits, their FP32 copies, their gradient{chunks})")),
         *(
             row(
                 (

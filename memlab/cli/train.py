@@ -57,6 +57,7 @@ def trained(plan: Plan, *, quiet: bool = False) -> Run:
                 case Notice():
                     bar.write(f"note: {event.message}", file=sys.stderr)
                 case Failed():
+                    bar.leave = bar.n > 0  # a plan refused before its first step has no progress to show
                     raise as_error(event)
                 case Finished():
                     return event.run

@@ -87,7 +87,9 @@ check("09-a", answer)
 # | 18 | 2 | 4 | 4 + 4 | 4 |
 # | 20 | 2 | 2 + 4 | 4 + 4 | 4 |
 #
-# 8 B loses small updates (`04_mixed_precision`), 12 B loses fewer, the others none.
+# 8 B and 12 B lose updates that are small beside a BF16 weight (`04_mixed_precision`), 8 B small changes of the
+# moments too; an FP32 copy keeps them. 18 B and 20 B also add up micro-batches in FP32; 20 B keeps the BF16
+# gradient beside that sum.
 
 # %%
 SMALL = {"precision": "bf16-true", "micro_batch_size": 1, "sequence_length": 32, "steps": 2}
@@ -131,7 +133,8 @@ from memlab.ui.budget import budget
 budget({**full, "FP32": fp32})
 
 # %% [markdown]
-# Only 8 B a parameter fits, and BF16 weights without an FP32 copy swallow small updates.
+# The FP32 copy of the weights counts as optimizer state here. Only 8 B a parameter fits, and BF16 weights without
+# an FP32 copy swallow small updates.
 #
 # "A 7B model needs at least 120 GB: 14 weights + 56 optimizer + 14 gradients + 36 activations": which policy did
 # its author have in mind? And the activations? **Compare your row "activations" with 36 GB.**
@@ -220,7 +223,7 @@ budget(lora)
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# Two rows are nearly the same. One of the two does not know how large the batch is.
+# Besides the temporaries, two rows are nearly the same. One of them does not know how large the batch is.
 #
 # </details>
 
@@ -233,7 +236,8 @@ answer = "activations"
 check("09-c", answer)
 
 # %% [markdown]
-# So the claim is right *without* checkpointing. **How large a micro-batch fits 24 GB with it?**
+# So *without* checkpointing the claim is near the truth for one card size: a 24 GB card holds no text of 2,048
+# tokens, one of 40 GB two, one of 80 GB six. **How large a micro-batch fits 24 GB with checkpointing?**
 
 # %%
 for size in (4, 8):  # change me
@@ -256,6 +260,8 @@ whole = memlab.predict(memlab.Plan(**EIGHT), card="rtx-4090")
 logits_memory(whole).at_most
 
 # %% [markdown]
+# The logits count nothing here: they are dropped as soon as their FP32 copy is made.
+#
 # **Exercise 09-d.** How many bytes of logits, copies and gradient does the loss hold for each token of
 # llama-3-8b, when it holds most?
 #

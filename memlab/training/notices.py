@@ -28,6 +28,8 @@ def at_start(plan: Plan, workload: Workload, model: nn.Module, device: torch.dev
         notices.append(Notice(kind="coupled-loss", message=_coupled_loss(plan, workload)))
     if plan.precision.startswith("bf16") and not supports_bf16(device):
         notices.append(Notice(kind="bf16-emulated", message=_bf16(plan, device)))
+    if plan.global_batch_size > len(workload):
+        notices.append(Notice(kind="few-samples", message=_few_samples(plan, len(workload))))
     return notices
 
 
@@ -112,6 +114,14 @@ def _bf16(plan: Plan, device: torch.device) -> str:
     return (
         f"{device} has no BF16 of its own and emulates precision={plan.precision!r} slowly: choose 'fp16-mixed', "
         "or a GPU of compute capability 8.0 or higher."
+    )
+
+
+def _few_samples(plan: Plan, samples: int) -> str:
+    return (
+        f"The data have {samples:,} samples, fewer than a global batch of {plan.global_batch_size:,}, so each "
+        f"optimizer step sees {samples:,}, and the figures are those of {samples:,}: make the global batch smaller"
+        f"{', choose a shorter sequence_length' if plan.sequence_length else ''} or bring more data."
     )
 
 

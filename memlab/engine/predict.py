@@ -140,7 +140,7 @@ _RANKS: dict[DataParallel, str] = {
     "ddp": "each as the first one, with DDP's buckets; NCCL's own buffers are left out",
     "zero1": "each as the one with the largest share of the optimizer's state, with DDP's buckets; NCCL's own buffers "
     "are left out",
-    "fsdp2": "one rank alone: that FSDP2 divides weights, gradients and optimizer state is left out",
+    "fsdp2": "each as the first one, with the weights that FSDP2 gathers; NCCL's own buffers are left out",
 }
 
 

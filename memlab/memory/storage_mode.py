@@ -24,7 +24,7 @@ ALIAS, FRESH, LIFT, CAST, RESIZE = range(5)
 _RESIZING = ("resize_", "resize_as_", "set_", "resize_output_")
 _DEVICE_OF = torch.ops.prim.device.default
 _CASTS = (torch.ops.aten._to_copy.default, torch.ops.aten._to_copy.out)
-_PLAIN = {Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor}
+PLAIN = {Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor}
 _LOW_PRECISION = (torch.bfloat16, torch.float16)
 
 
@@ -82,7 +82,7 @@ class StorageMode(TorchDispatchMode):
         self._aside.close()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if types and not _PLAIN.issuperset(types):
+        if types and not PLAIN.issuperset(types):
             return NotImplemented  # a wrapper subclass (DTensor): count what it does inside
         answer = self._answer
         if func is _DEVICE_OF and answer is not None:

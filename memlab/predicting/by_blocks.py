@@ -28,6 +28,8 @@ from memlab.workload import Workload, prepare_model
 
 PERIODS = 3
 """Repeats in the shallower of the two traces: first, last and one between."""
+AHEAD = {"fsdp2": 1}
+"""More of them: while one block computes, FSDP2 gathers the weights of the next."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ def recorded_by_blocks(
         model = prepare_model(workload, plan)
     blocks = block_list(workload, model)
     if blocks is not None:
-        whole = Whole(model, blocks, period=max(1, plan.checkpoint_every))
+        periods = PERIODS + AHEAD.get(plan.data_parallel, 0)
+        whole = Whole(model, blocks, max(1, plan.checkpoint_every), periods)
         try:
             return _told(whole, (_cut(whole, depth, plan, workload, steps, mode) for depth in whole.depths()))
         except Irregular:
@@ -90,10 +93,12 @@ class Whole:
     model: nn.Module
     blocks: nn.ModuleList
     period: int
+    periods: int
+    """In the shallowest trace."""
 
     def depths(self) -> Iterator[int]:
         """Yield numbers of blocks to trace, while they are together fewer than all."""
-        depth = traced = len(self.blocks) % self.period + PERIODS * self.period
+        depth = traced = len(self.blocks) % self.period + self.periods * self.period
         if traced + depth + self.period >= len(self.blocks):
             return
         while traced < len(self.blocks):
@@ -106,9 +111,9 @@ class Whole:
         names = {module: name for name, module in self.model.named_modules()}
         return [names[block] for block in self.blocks]
 
-    def names(self) -> tuple[str, ...]:
-        """Return the names of all modules, as a meter lists them."""
-        return ("", *(name or type(module).__name__ for name, module in self.model.named_modules()))
+    def names(self, root: str) -> tuple[str, ...]:
+        """Return the names of all modules, as a meter lists them; the model itself goes by its class, `root`."""
+        return ("", *(name or root for name, _ in self.model.named_modules()))
 
 
 @dataclass(frozen=True)
@@ -158,7 +163,8 @@ def _deepened(whole: Whole, shallow: Cut, deep: Cut) -> Recorded:
         )
         for each in (shallow, deep)
     ]
-    names = (*whole.names(), *_met_on_the_way(deep.seen, whole.names(), block_names[deep.depth :]))
+    of_model = whole.names(deep.seen[1])  # FSDP2 gives the model another class
+    names = (*of_model, *_met_on_the_way(deep.seen, of_model, block_names[deep.depth :]))
     more = (len(whole.blocks) - deep.depth) // whole.period
     parts = _deeper(*streams, more, Names.of(names, block_names, whole.period), names)
     return Recorded(tuple(parts), deep.recorded.notices, by_blocks=True)

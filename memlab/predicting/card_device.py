@@ -48,5 +48,8 @@ def _module() -> ModuleType:
     module.device_count = lambda: 1
     module._is_in_bad_fork = lambda: False
     module.manual_seed_all = lambda seed: None
+    # FSDP2 orders its exchanges by streams: here, as on the CPU, there is nothing to wait for.
+    for name in ("Stream", "Event", "stream", "current_stream"):
+        setattr(module, name, getattr(torch.cpu, name))
     module.get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]
     return module

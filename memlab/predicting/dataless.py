@@ -14,6 +14,7 @@ from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memlab.memory.ledger import TEMPORARIES, Ledger
+from memlab.memory.storage_mode import PLAIN
 from memlab.predicting.refusals import OtherDevice, no_network
 from memlab.predicting.shapes import Shapes
 
@@ -60,6 +61,8 @@ class DatalessMode(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if types and not PLAIN.issuperset(types):
+            return NotImplemented  # FSDP2's DTensor: what it does inside comes by again
         return self.answer(func, types, args, kwargs)
 
     @contextmanager

@@ -19,6 +19,8 @@ def dataless_sync_for(plan: Plan, device: torch.device) -> SingleRank:
         case "zero1":
             return replicas.DatalessSharedState(plan)
         case "fsdp2":
-            return SingleRank()
+            from memlab.predicting import shared_weights  # another
+
+            return shared_weights.DatalessSharedWeights(plan, device)
         case never:
             assert_never(never)

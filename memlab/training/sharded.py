@@ -2,13 +2,19 @@
 
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 from typing_extensions import override
 
+from memlab.plan import Plan
 from memlab.training.data_parallel import Replicas, SeveralRanks, exchanges
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class SharedState(Replicas):
@@ -34,15 +40,29 @@ class SharedState(Replicas):
 class SharedWeights(SeveralRanks):
     """FSDP2: each rank holds a share of weights, gradients and state, and gathers a block's weights to use them."""
 
+    def __init__(self, plan: Plan, device: torch.device) -> None:
+        super().__init__(plan, device)
+        self._until_closed = ExitStack()
+
+    @override
+    def close(self) -> None:
+        self._until_closed.close()
+        super().close()
+
     @override
     def divide(self, model: nn.Module, blocks: list[nn.Module]) -> None:
-        from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard  # half a second
 
-        mesh = init_device_mesh(self._device.type, (self.world_size,))
+        self._until_closed.enter_context(_trials_unseen())
+        mesh = self._mesh()
         for block in blocks:
             fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)
+
+    def _mesh(self) -> "DeviceMesh":
+        from torch.distributed.device_mesh import init_device_mesh
+
+        return init_device_mesh(self._device.type, (self.world_size,))
 
     @override
     @contextmanager
@@ -51,3 +71,26 @@ class SharedWeights(SeveralRanks):
         self._exchange.begin_micro_step(exchanging=False)
         model.set_requires_gradient_sync(exchanging)  # without: whole gradients of all weights are kept
         yield
+
+
+@contextmanager
+def _trials_unseen() -> Iterator[None]:
+    """Keep from a meter what DTensor makes to learn an operator's shapes: whole tensors, which hold no data."""
+    from torch.distributed.tensor._sharding_prop import ShardingPropagator
+
+    # Private, and the one place that is around each trial; older torch has none and ignores it.
+    before = getattr(ShardingPropagator, "_fake_mode_lock", nullcontext())
+    ShardingPropagator._fake_mode_lock = _WithoutModes()
+    try:
+        yield
+    finally:
+        ShardingPropagator._fake_mode_lock = before
+
+
+class _WithoutModes(AbstractContextManager[None]):
+    def __enter__(self) -> None:
+        self._modes = _disable_current_modes()
+        self._modes.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._modes.__exit__(None, None, None)

@@ -49,6 +49,13 @@ Found = tuple[list[int], dict[str, dict[str, int]]]
 
 Not of the second: while buckets are laid out anew, gloo's thread holds some integers for a moment.
 """
+FSDP2: list[dict[str, Any]] = [
+    {"model": "gpt-tiny", "gradient_accumulation_steps": 2},
+    {"model": "gpt-tiny", "gradient_accumulation_steps": 2, "gradient_sync": "every-micro-step"},
+    {"model": "gpt-tiny", "precision": "bf16-mixed", "activation_checkpointing": "full"},
+    {"model": "gpt-tiny", "precision": "bf16-true"},
+    {"model": "mlp"},
+]
 
 
 def measured(ranks: Pool, fields: dict[str, Any]) -> list[Found]:
@@ -74,6 +81,14 @@ def test_ddp_holds_what_is_predicted(pool: Ranks, fields: dict[str, Any]) -> Non
     one = predicted(plan(fields))
 
     assert measured(pool(2), plan(fields)) == [one, one]
+
+
+@pytest.mark.parametrize("fields", FSDP2, ids=lambda fields: "-".join(map(str, fields.values())))
+def test_fsdp2_holds_what_is_predicted(pool: Ranks, fields: dict[str, Any]) -> None:
+    fields = plan({**fields, "data_parallel": "fsdp2"})
+    one = predicted(fields)
+
+    assert measured(pool(2), fields) == [one, one]
 
 
 @pytest.mark.parametrize("fields", ZERO1, ids=lambda fields: "-".join(map(str, fields.values())))

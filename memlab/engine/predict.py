@@ -28,8 +28,11 @@ def predict(plan: Plan, card: str | None = None, workload: Workload | None = Non
 
     On a CPU plan without `card` it is what `measure` finds, to the byte. With one, CUDA's rules and a
     model of its allocator give peak, `peak_allocated` and `peak_reserved`, and whether they fit the
-    card; `environment` says what is left out. Raises CardError for a card that is not in the table.
+    card; `environment` says what is left out. Raises CardError for a card that is not in the table,
+    PlanError where `plan` is none.
     """
+    if not isinstance(plan, Plan):
+        raise PlanError(f"{plan!r} is no Plan: say what to predict as in predict(Plan(model='gpt2'), card='t4').")
     target = card_named(card) if card is not None else _card_of(resolve_device(plan.device))
     if workload is not None:
         return _predicted(plan, target, workload)

@@ -201,7 +201,7 @@ def card(name: str | Card) -> Card:
     """
     if isinstance(name, Card):
         return name
-    found = _BY_KEY.get(_key(name))
+    found = _BY_KEY.get(_key(name)) if isinstance(name, str) else None
     if found is None:
         raise CardError(f"card={name!r} is not in the table; {_near(name)}.")
     return CARDS[found]
@@ -213,7 +213,7 @@ def _key(name: str) -> str:
 
 def _near(name: str) -> str:
     """Say which cards `name` may mean."""
-    key = _key(name)
+    key, name = _key(str(name)), str(name)
     near = [other for other in CARDS if key and _key(other).removeprefix("rtx").startswith(key)]
     near = near or get_close_matches(name.lower(), [*CARDS, *ALIASES], cutoff=0.5)
     return f"choose {' or '.join(near)}" if near else f"choose one of {', '.join(CARDS)}"

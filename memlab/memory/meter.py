@@ -14,7 +14,7 @@ from memlab.memory.hooks import ModuleNames, watch_gradients, watch_modules, wat
 from memlab.memory.ledger import COMMUNICATION, FORWARD, INPUTS, Ledger
 from memlab.memory.peaks import Peaks
 from memlab.memory.phases import Phases
-from memlab.memory.placement import new_modules, placement, roots
+from memlab.memory.placement import new_modules, new_optimizers, placement, roots
 from memlab.memory.storage_mode import Dataless
 from memlab.trace import PHASES, Breakdown, Trace
 
@@ -159,10 +159,10 @@ class Meter:
     @contextmanager
     def setting_up(self) -> Iterator[None]:
         """Enter what a program makes before its first step; what dies within is left out."""
-        with new_modules() as made, self._phases.mode:
+        with new_modules() as made, new_optimizers() as optimizers, self._phases.mode:
             yield
         self._ledger.label_rest(INPUTS)
-        self._watch(roots(made), [])
+        self._watch(roots(made), optimizers)
 
     @contextmanager
     def recording(self, *, marked: bool = True) -> Iterator[None]:

@@ -1,10 +1,11 @@
-"""The order in which a model's tensors are placed in memory, and which models a program has made."""
+"""The order in which a model's tensors are placed in memory; which models and optimizers a program has made."""
 
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as modules
 
@@ -49,3 +50,21 @@ def roots(made: list[weakref.ref[nn.Module]]) -> list[nn.Module]:
     alive = [module for reference in made if (module := reference()) is not None]
     inside = {id(part) for module in alive for part in module.children()}
     return [module for module in alive if id(module) not in inside]
+
+
+@contextmanager
+def new_optimizers() -> Iterator[list[torch.optim.Optimizer]]:
+    """Note the optimizers that are made within; torch has no hook for it."""
+    made: list[torch.optim.Optimizer] = []
+    add_param_group = torch.optim.Optimizer.add_param_group
+
+    def noted(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> None:
+        add_param_group(optimizer, group)
+        if not any(known is optimizer for known in made):
+            made.append(optimizer)
+
+    torch.optim.Optimizer.add_param_group = noted  # type: ignore[method-assign]
+    try:
+        yield made
+    finally:
+        torch.optim.Optimizer.add_param_group = add_param_group  # type: ignore[method-assign]

@@ -8,7 +8,7 @@ import torch
 from memlab.memory.meter import Meter
 from memlab.predicting.card_device import card_device
 from memlab.predicting.dataless import DatalessMode, without_data
-from memlab.predicting.refusals import RecordingError, refusals_explained
+from memlab.predicting.refusals import RecordingError, own_autocast, refusals_explained
 from memlab.predicting.rules import cuda
 from memlab.predicting.rules.autocast import weight_cache
 from memlab.trace import Trace
@@ -23,6 +23,11 @@ def record(setup: Callable[[torch.device], Iteration], iterations: int = 3) -> T
     `held`, placed as `model.to(device)` would. Each iteration is one step of the trace. Raises
     RecordingError, with the source line, where the program reads data of the device.
     """
+    if not callable(setup):
+        raise RecordingError(
+            f"setup is a value of type {type(setup).__name__}; hand over a function setup(device) that returns the one "
+            "of an iteration."
+        )
     if iterations < 1:
         raise RecordingError(
             f"iterations={iterations} must be at least 1; the optimizer's state shows in the second."
@@ -31,7 +36,7 @@ def record(setup: Callable[[torch.device], Iteration], iterations: int = 3) -> T
     mode = DatalessMode(device, cuda.RULES)
     meter = Meter(device=device, dataless=mode)
     mode.ledger = meter.ledger
-    with closing(meter), refusals_explained(), weight_cache(), without_data(mode):
+    with closing(meter), refusals_explained(), own_autocast(device), weight_cache(), without_data(mode):
         with meter.setting_up():
             iteration = _callable(setup(device))
         for _ in range(iterations):

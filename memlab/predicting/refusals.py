@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import PickleError
 from typing import Any
 
 import torch
@@ -36,6 +37,10 @@ class OtherDevice(RuntimeError):
     """An operation named a device that a recorded program has not been given."""
 
 
+class SparseGradient(RuntimeError):
+    """An embedding would give a sparse gradient, over which torch's shape functions end the process."""
+
+
 @contextmanager
 def refusals_explained() -> Iterator[None]:
     """Turn what a recording cannot do into a RecordingError; other errors pass."""
@@ -59,10 +64,20 @@ def _said(error: BaseException) -> str | None:
                 f"reads data of the device ({cause.func}), and a recording has none: leave that line out of the "
                 "recorded iteration, or compute it on the host."
             )
-        if isinstance(cause, (RuntimeError, TypeError)) and "numpy" in text:
+        if how := _reads_in_python(cause):
             return (
-                "reads data of the device (numpy), and a recording has none: leave that line out of the "
+                f"reads data of the device ({how}), and a recording has none: leave that line out of the "
                 "recorded iteration, or compute it on the host."
+            )
+        if isinstance(cause, SparseGradient):
+            return (
+                "makes a sparse gradient, whose size depends on data that a recording lacks: set sparse=False to "
+                "record the dense one."
+            )
+        if "PrivateUse1HooksInterface" in text:
+            return (
+                "makes a random generator of the device, and a recording draws no numbers: leave the generator out, "
+                "which changes no size."
             )
         if isinstance(cause, _WITHOUT_KERNEL) or "no fake impl" in text:
             return (
@@ -77,8 +92,20 @@ def _said(error: BaseException) -> str | None:
         if isinstance(cause, OtherDevice) or _names_a_gpu(cause):
             return (
                 "names a device by itself: use the device that is handed to the set-up, as in "
-                "torch.zeros(3, device=device)."
+                "torch.zeros(3, device=device) or torch.autocast(device.type)."
             )
+    return None
+
+
+def _reads_in_python(error: BaseException) -> str | None:
+    """Say how Python itself wanted the values of a tensor, where it did."""
+    text = str(error)
+    if isinstance(error, (RuntimeError, TypeError)) and "numpy" in text:
+        return "numpy"
+    if isinstance(error, TypeError) and "format" in text and "FakeTensor" in text:
+        return "a format string"
+    if isinstance(error, (AttributeError, TypeError, PickleError)) and "pickle" in text:
+        return "pickle, as torch.save does"
     return None
 
 
@@ -120,6 +147,23 @@ def _is_of_the_program(file: str) -> bool:
     if file.startswith(_NOT_THE_PROGRAM):
         return False
     return not file.startswith(_STANDARD_LIBRARY) or "site-packages" in file
+
+
+@contextmanager
+def own_autocast(device: torch.device) -> Iterator[None]:
+    """Refuse autocast for a GPU named by itself: without one torch turns it off, and FP32 would be recorded."""
+    begin = torch.autocast.__init__
+
+    def checked(autocast: torch.autocast, device_type: str, *args: Any, **kwargs: Any) -> None:
+        if device_type not in (device.type, "cpu"):
+            raise OtherDevice(f"autocast on {device_type}")
+        begin(autocast, device_type, *args, **kwargs)
+
+    torch.autocast.__init__ = checked  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.autocast.__init__ = begin  # type: ignore[method-assign]
 
 
 @contextmanager

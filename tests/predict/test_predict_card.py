@@ -112,6 +112,13 @@ def test_skipped_steps_and_other_ranks_are_said_to_be_left_out() -> None:
 def test_an_unknown_card_is_refused() -> None:
     with pytest.raises(CardError, match="card='a200' is not in the table"):
         memlab.predict(Plan(**SMALL), card="a200")
+    with pytest.raises(CardError, match="card=5 is not in the table; choose rtx-5090"):
+        memlab.predict(Plan(**SMALL), card=5)
+
+
+def test_what_is_no_plan_is_refused() -> None:
+    with pytest.raises(PlanError, match="'gpt2' is no Plan: say what to predict as in predict"):
+        memlab.predict("gpt2", card="t4")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")

@@ -1,5 +1,6 @@
 """A recording shows what a program allocates on a card, without one."""
 
+import io
 import urllib.request
 from collections.abc import Callable
 
@@ -10,8 +11,9 @@ from torch.nn import functional
 from torch.optim import optimizer as optimizers
 
 import memlab
+from memlab.memory.allocator import AllocatorError
 from memlab.predicting.refusals import RecordingError
-from memlab.trace import Trace
+from memlab.trace import CATEGORIES, Trace
 
 WIDTH, SAMPLES, CLASSES = 64, 8, 10
 FLOAT = 4
@@ -145,6 +147,28 @@ def downloads(device: torch.device) -> Callable[[], object]:
     return lambda: urllib.request.urlopen("http://127.0.0.1:9")
 
 
+def formats_a_number(device: torch.device) -> Callable[[], object]:
+    return lambda: f"{torch.ones((), device=device):.3f}"
+
+
+def saves_weights(device: torch.device) -> Callable[[], object]:
+    return lambda: torch.save(torch.ones(2, device=device), io.BytesIO())
+
+
+def draws_by_a_generator(device: torch.device) -> Callable[[], object]:
+    return lambda: torch.Generator(device)
+
+
+def autocasts_on_a_gpu(device: torch.device) -> Callable[[], object]:
+    return lambda: torch.autocast("cuda", torch.bfloat16)
+
+
+def looks_up_sparsely(device: torch.device) -> Callable[[], object]:
+    table = nn.Embedding(10, 4, sparse=True, device=device)
+    rows = torch.zeros(3, dtype=torch.int64, device=device)
+    return lambda: table(rows).sum().backward()
+
+
 @pytest.mark.parametrize(
     ("setup", "line", "rule"),
     [
@@ -153,6 +177,11 @@ def downloads(device: torch.device) -> Callable[[], object]:
         (reads_an_array, "numpy()", "reads data of the device"),
         (names_a_gpu, 'device="cuda"', "names a device by itself"),
         (downloads, "urlopen", "opens a network connection"),
+        (formats_a_number, ":.3f", "reads data of the device (a format string)"),
+        (saves_weights, "torch.save", "reads data of the device (pickle, as torch.save does)"),
+        (draws_by_a_generator, "torch.Generator(device)", "leave the generator out"),
+        (autocasts_on_a_gpu, 'autocast("cuda"', "torch.autocast(device.type)"),
+        (looks_up_sparsely, "table(rows)", "set sparse=False"),
     ],
 )
 def test_what_cannot_be_recorded_is_named_with_its_line(setup: Callable, line: str, rule: str) -> None:
@@ -176,6 +205,26 @@ def test_a_set_up_that_returns_nothing_is_refused() -> None:
         memlab.record(lambda device: None)
 
 
+def test_what_is_no_set_up_and_no_trace_is_refused() -> None:
+    with pytest.raises(RecordingError, match="setup is a value of type int; hand over a function setup"):
+        memlab.record(3)
+    with pytest.raises(
+        AllocatorError, match="trace is a value of type NoneType; hand over what memlab.record"
+    ):
+        memlab.replay(None)
+
+
+def test_state_that_an_optimizer_makes_with_itself_is_its_state_from_the_start() -> None:
+    def setup(device: torch.device) -> Callable[[], object]:
+        model = nn.Linear(WIDTH, CLASSES, device=device)
+        updates = torch.optim.Adagrad(model.parameters())
+        return lambda: (model(torch.ones(1, WIDTH, device=device)).sum().backward(), updates.step())
+
+    trace = memlab.record(setup, 1)
+
+    assert trace.start[CATEGORIES.index("optimizer_state")] == (WIDTH + 1) * CLASSES * FLOAT
+
+
 def test_no_iterations_are_refused() -> None:
     with pytest.raises(RecordingError, match="iterations=0 must be at least 1"):
         memlab.record(program(), iterations=0)
@@ -189,6 +238,8 @@ def test_torch_is_left_as_it_was() -> None:
         memlab.record(reads_a_number)
 
     assert optimizers._foreach_supported_types == types
+    assert "memlab" not in torch.autocast.__init__.__module__
+    assert "memlab" not in torch.optim.Optimizer.add_param_group.__module__
     assert not torch.__future__.get_swap_module_params_on_conversion()
     assert (
         torch.autograd.is_multithreading_enabled()

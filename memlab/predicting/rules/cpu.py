@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from memlab.predicting.dataless import DatalessMode, Rule
+from memlab.predicting.rules import kernels
 
 aten = torch.ops.aten
 
@@ -36,5 +37,6 @@ _WEIGHT = {
 """Where the weight stands among the arguments."""
 RULES: dict[Any, Rule] = {
     **dict.fromkeys(_WEIGHT, statistics),
+    **dict.fromkeys(kernels.EMBEDDINGS, kernels.embedding),
     aten.native_group_norm_backward.default: group_norm_gradient,
 }

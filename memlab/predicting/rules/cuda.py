@@ -17,6 +17,7 @@ aten = torch.ops.aten
 RULES: dict[Any, Rule] = {
     aten.add.Tensor: accumulation.add_in_backward,
     aten.native_layer_norm.default: kernels.contiguous_input,
+    **dict.fromkeys(kernels.EMBEDDINGS, kernels.embedding),
     aten.convolution.default: kernels.convolution,
     aten.convolution_backward.default: kernels.convolution_backward,
     aten._scaled_dot_product_flash_attention.default: attention.flash_forward,

@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 
 from memlab.predicting.dataless import DatalessMode
+from memlab.predicting.refusals import SparseGradient
 
 aten = torch.ops.aten
+EMBEDDINGS = (aten.embedding.default, aten._embedding_bag.default)
 
 
 def contiguous_input(mode: DatalessMode, func: Any, args: Any, kwargs: Any) -> Any:
@@ -17,6 +19,14 @@ def contiguous_input(mode: DatalessMode, func: Any, args: Any, kwargs: Any) -> A
     out = mode.entered(mode.run(func, args, kwargs))
     del copy
     return out
+
+
+def embedding(mode: DatalessMode, func: Any, args: Any, kwargs: Any) -> Any:
+    """Refuse sparse gradients: in backward they would end the process."""
+    given = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False), **kwargs)
+    if given.get("sparse"):
+        raise SparseGradient(f"{func} with sparse=True")
+    return mode.run(func, args, kwargs)
 
 
 def convolution(mode: DatalessMode, func: Any, args: Any, kwargs: Any) -> Tensor:

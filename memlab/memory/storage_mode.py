@@ -59,7 +59,8 @@ class StorageMode(TorchDispatchMode):
         self._live = ledger.live
         self._turn = turn  # called with (in backward, recomputing) when either changes
         self._begins = begins  # called before anything is entered
-        self._kinds: dict[Any, int] = {}
+        self._kinds: dict[int, int] = {}  # by id, for torch hashes operators in Python
+        self._held: list[Any] = []  # the operators, so that no other takes an id
         self.in_backward = False
         self._recomputing = False
         self.in_forward = True
@@ -92,9 +93,10 @@ class StorageMode(TorchDispatchMode):
         if backward != self.in_backward or recomputing != self._recomputing:
             self.in_backward, self._recomputing = backward, recomputing
             self._turn(backward, recomputing)
-        kind = self._kinds.get(func)
+        kind = self._kinds.get(id(func))
         if kind is None:
-            kind = self._kinds[func] = _kind(func)
+            kind = self._kinds[id(func)] = _kind(func)
+            self._held.append(func)
         if kind < LIFT and not backward:  # in backward nothing turns up that was not seen before
             self._adopt(args)
             if kwargs:

@@ -48,8 +48,10 @@ class DatalessMode(TorchDispatchMode):
         """Where wanted: each operator that may make tensors, with the number of changes in the ledger before it."""
         self.device = device
         self.on_host = device.type == "cpu"
-        self._rules = dict(rules or {})
-        self._kinds: dict[Any, int] = {}
+        # By id, for torch hashes operators in Python; they are held here, so that no other takes an id.
+        self._rules = {id(func): rule for func, rule in (rules or {}).items()}
+        self._kinds: dict[int, int] = {}
+        self._held = [*(rules or {})]
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._shapes = Shapes(self._mode)
         # Its memo leaves weak references on tensors, and `Module.to` cannot swap a tensor that has one.
@@ -79,9 +81,10 @@ class DatalessMode(TorchDispatchMode):
         if func is _DEVICE_OF:
             return args[0].fake_device if type(args[0]) is FakeTensor else args[0].device
         kwargs = kwargs or {}
-        kind = self._kinds.get(func)
+        kind = self._kinds.get(id(func))
         if kind is None:
-            kind = self._kinds[func] = _kind(func)
+            kind = self._kinds[id(func)] = _kind(func)
+            self._held.append(func)
         if FakeTensor in types:
             if kind == IN_PLACE and isinstance(args[0], FakeTensor):
                 return args[0]  # nothing is made, and there is nothing to compute
@@ -91,7 +94,7 @@ class DatalessMode(TorchDispatchMode):
                 self.calls.append((len(self.ledger), func))
             if func is _READ and _asked_by_an_optimizer():
                 return 1.0
-            rule = self._rules.get(func)
+            rule = self._rules.get(id(func))
             return self.run(func, args, kwargs) if rule is None else rule(self, func, args, kwargs)
         if not self._makes_dataless(func, kind, kwargs):
             return func(*args, **kwargs)

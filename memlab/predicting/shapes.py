@@ -24,6 +24,8 @@ Results = tuple[type | None, tuple[Made, ...]]
 
 _known: dict[Any, Results | None] = {}
 """None: such a call has to be asked for each time."""
+_operators: dict[int, tuple[Any, bool]] = {}
+"""By id, for torch hashes operators in Python; held, so that no other takes an id. Whether calls may be remembered."""
 
 
 class _Unknown(Exception):
@@ -36,14 +38,13 @@ class Shapes:
     def __init__(self, mode: FakeTensorMode) -> None:
         self._mode = mode
         self._attributes: dict[torch.device, dict[str, Any]] = {}
-        self._may_remember: dict[Any, bool] = {}
 
     def __call__(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Return what `func` gives, without data."""
-        may = self._may_remember.get(func)
-        if may is None:
-            may = self._may_remember[func] = _is_a_function(func)
-        if not may:
+        operator = _operators.get(id(func))
+        if operator is None:
+            operator = _operators[id(func)] = func, _is_a_function(func)
+        if not operator[1]:
             return self._dispatched(func, args, kwargs)
         tensors: list[FakeTensor] = []
         try:
@@ -116,7 +117,7 @@ def _is_a_function(func: Any) -> bool:
 
 def _key(func: Any, args: Any, kwargs: Any, tensors: list[FakeTensor]) -> Any:
     """Return what decides the shapes of a call's results; add its tensors to `tensors`, in order."""
-    parts: list[Any] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
+    parts: list[Any] = [id(func), torch.get_default_dtype(), torch.is_inference_mode_enabled()]
     _describe(args, parts, tensors)
     if kwargs:
         parts.extend(kwargs)

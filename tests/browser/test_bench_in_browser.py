@@ -107,7 +107,7 @@ def pause_and_resume(view: Notebook) -> None:
 
 def rows(view: Notebook) -> list[str]:
     """Return the rows of the table of runs."""
-    return view.page.locator(".memlab-peaks tbody tr").all_inner_texts()
+    return view.page.locator(".memlab-peaks tbody tr:visible").all_inner_texts()
 
 
 def test_a_run_grows_and_stops(light: Lab) -> None:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -11,7 +12,11 @@ import pytest
 from memlab.cli import main, output
 from memlab.cli.doctor import BACKENDS
 from memlab.cli.parser import UsageError
+from memlab.cli.report import ranks_table
+from memlab.plan import Plan
+from memlab.run import Rank
 from memlab.ui.charts import Backend
+from tests.test_run import PEAK, RUN
 
 TINY = "train --model mlp --micro-batch-size 4 --steps 1 --device cpu"
 FULL = Path("/dev/full")
@@ -119,3 +124,21 @@ def test_the_doctor_names_the_charts_there_are(
 
 def test_the_doctor_knows_the_back_ends_of_the_bench() -> None:
     assert get_args(Backend) == BACKENDS
+
+
+@pytest.mark.parametrize(
+    ("division", "exchanged"),
+    [
+        ("ddp", "2 exchanges of gradients a step, 1.0 KiB in 3.0 ms"),
+        ("fsdp2", "exchanges are not counted: FSDP2 has no communication hook"),
+    ],
+)
+def test_ranks_say_what_they_exchanged_or_that_nobody_counted(division: str, exchanged: str) -> None:
+    counted = {"gradient_exchanges": 8, "gradient_bytes": 4096, "microseconds": 12_000}  # in four steps
+    ranks = tuple(
+        Rank(rank=number, peak=PEAK, communication=counted if division == "ddp" else {}) for number in (0, 1)
+    )
+
+    lines = ranks_table(replace(RUN, plan=Plan(world_size=2, data_parallel=division), ranks=ranks))
+
+    assert [line.endswith(f"1.5 KiB  {exchanged}") for line in lines] == [False, True, True]

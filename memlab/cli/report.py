@@ -1,6 +1,6 @@
 """A Run as a table for the terminal."""
 
-from memlab.run import Run
+from memlab.run import Rank, Run
 from memlab.units import format_bytes
 
 
@@ -66,17 +66,20 @@ def ranks_table(run: Run) -> list[str]:
     steps = max(1, len(run.losses))
     lines = []
     for rank in run.ranks:
-        calls = rank.communication.get("gradient_exchanges", 0) / steps
-        sent = rank.communication.get("gradient_bytes", 0) // steps
-        milliseconds = rank.communication.get("microseconds", 0) / steps / 1000
-        lines.append(
-            (
-                f"rank {rank.rank}, peak of live tensors",
-                f"{format_bytes(rank.peak.total):>12}  {calls:g} exchanges of gradients a step, "
-                f"{format_bytes(sent)} in {milliseconds:.1f} ms",
-            )
-        )
+        exchanged = "exchanges are not counted: FSDP2 has no communication hook"
+        if run.plan.data_parallel != "fsdp2":
+            exchanged = _exchanged(rank, steps)
+        name = f"rank {rank.rank}, peak of live tensors"
+        lines.append((name, f"{format_bytes(rank.peak.total):>12}  {exchanged}"))
     return ["", *map(row, lines)]
+
+
+def _exchanged(rank: Rank, steps: int) -> str:
+    """Return what DDP's hook counted on `rank`, as the mean of `steps` steps."""
+    calls = rank.communication.get("gradient_exchanges", 0) / steps
+    sent = rank.communication.get("gradient_bytes", 0) // steps
+    milliseconds = rank.communication.get("microseconds", 0) / steps / 1000
+    return f"{calls:g} exchanges of gradients a step, {format_bytes(sent)} in {milliseconds:.1f} ms"
 
 
 def row(pair: tuple[str, str]) -> str:

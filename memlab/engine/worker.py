@@ -115,7 +115,7 @@ def _die_with(failed: threading.ExceptHookArgs) -> None:
     os._exit(1)
 
 
-def failure(error: Exception) -> Failed:
+def failure(error: BaseException) -> Failed:
     """Return what broke off a run, in words."""
     details = "".join(traceback.format_exception(error))
     if isinstance(error, PlanError):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Sequence
 
@@ -13,7 +14,7 @@ from memlab.workload import Workload
 
 
 class Faulty(Workload):
-    """Raises, dies, stops or loops in the forward of one rank's second step; `slow` takes its time in each."""
+    """Raises, exits, dies, stops or loops in the forward of one rank's second step; `slow` takes its time in each."""
 
     def __init__(self, fault: str, rank: int = 1) -> None:
         self.fault, self.rank = fault, rank
@@ -40,6 +41,8 @@ class Faulty(Workload):
         match self.fault:
             case "raises":
                 raise KeyError("label 7")
+            case "exits":
+                sys.exit("no data")
             case "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "stopped":

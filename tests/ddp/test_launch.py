@@ -90,10 +90,13 @@ def test_a_plan_of_two_ranks_is_measured_from_here() -> None:
 
 
 @pytest.mark.slow
-def test_a_rank_that_raises_is_named() -> None:
-    message, seconds = failure("raises")
+@pytest.mark.parametrize(
+    ("fault", "raised"), [("raises", "KeyError: 'label 7'"), ("exits", "SystemExit: no data")]
+)
+def test_a_rank_that_raises_is_named(fault: str, raised: str) -> None:
+    message, seconds = failure(fault)
 
-    assert message == ("Rank 1 of 2: The run broke off with KeyError: 'label 7'; the details show where.")
+    assert message == f"Rank 1 of 2: The run broke off with {raised}; the details show where."
     assert seconds < 15
 
 

@@ -32,6 +32,7 @@ class Controls:
         self._given = plan_fields
         self._watchers: list[Callable[[], None]] = []
         self._offering = False
+        self._fitted: ModelCard | None = None
         self.fields: dict[str, Field] = {field.name: field for field in _build(plan)}
         self.product = HTML()
         self.error = HTML()
@@ -101,9 +102,14 @@ class Controls:
 
     def _fit_model(self) -> None:
         """Offer only what goes with the model."""
-        card = MODELS[self.fields["model"].value]
+        card, before = MODELS[self.fields["model"].value], self._fitted
+        self._fitted = card
         self.fields["data"].offer([(_data_label(name), name) for name in card.data])
-        self.fields["norm"].offer([(name, name) for name in card.norms])
+        norm = self.fields["norm"]
+        was_first = before is not None and norm.value == before.norms[0]
+        norm.offer([(name, name) for name in card.norms])
+        if was_first:  # nobody chose it
+            norm.widget.value = card.norms[0]
         self.fields["sequence_length"].show(card.sequence_length is not None)
         if card.sequence_length is not None:
             self.fields["sequence_length"].offer(_lengths(card, self._given.get("sequence_length")))

@@ -98,3 +98,16 @@ def test_impossible_settings_to_start_from_are_refused() -> None:
         Controls(micro_batch_size=0)
     with pytest.raises(PlanError, match="model='custom' has no controls; choose one of 'mlp', "):
         Controls(model="custom")
+
+
+def test_a_norm_that_nobody_chose_follows_the_model_and_a_chosen_one_stays() -> None:
+    controls = Controls(model="gpt-tiny")
+    controls.fields["card"].widget.value = "a100-80gb"
+
+    for model in ("llama-7b", "gpt-tiny"):
+        controls.fields["model"].widget.value = model
+        assert controls.plan().norm == MODELS[model].norms[0]
+
+    controls.fields["norm"].widget.value = "rms"
+    controls.fields["model"].widget.value = "gpt-small"
+    assert controls.plan().norm == "rms"

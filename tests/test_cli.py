@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import memlab
 from memlab.cli import main
 from memlab.cli.doctor import Findings, code_word, rows
 from memlab.cli.lab import lab_command
@@ -194,3 +195,9 @@ def test_a_model_too_large_for_this_device_is_refused_in_one_line(capsys: pytest
     assert lines.count("\n") == 1  # the bar, which had nothing to show, is gone
     assert "--model='llama-2-70b' needs at least" in lines
     assert "memlab.predict(plan, card='a100-80gb')" in lines  # Python, not flags
+
+
+def test_the_version_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"memlab {memlab.__version__}\n"

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 
+import memlab
 from memlab.cli import doctor, lab, plan, predict, train
 from memlab.cli.apart import leave_if_computing
 from memlab.cli.output import drop_output, standard_error
@@ -40,6 +41,7 @@ def _run(arguments: Sequence[str]) -> int:
 def command_parser() -> Parser:
     """Return the parser of all commands."""
     parser = Parser(prog="memlab", description="See where memory goes when you train with PyTorch.")
+    parser.add_argument("--version", action="version", version=f"memlab {memlab.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     for name, module in COMMANDS.items():
         module.add_arguments(commands.add_parser(name, help=module.HELP, description=module.HELP))

@@ -14,8 +14,9 @@ from memlab.device import resolve_device
 from memlab.engine import torchrun, verdict
 from memlab.engine.control import Control
 from memlab.engine.meeting import Meeting, import_folder
+from memlab.engine.preflight import why_ranks_cannot_fit
 from memlab.events import Event, Failed, Finished, StepCommunication, from_json
-from memlab.plan import Plan
+from memlab.plan import Plan, PlanError
 from memlab.training.ranks import check_machine
 from memlab.workload import Workload
 
@@ -31,9 +32,13 @@ def launched(plan: Plan, workload: Workload | None, control: Control) -> Iterato
     """Train `plan` on ranks of its own and yield their events: rank 0's, and every rank's StepCommunication.
 
     The last event is Finished, or Failed with one line that names the rank. Raises PlanError where
-    this machine has too few GPUs, or `workload` cannot travel to another process.
+    this machine has too few GPUs or too little memory for so many processes, or `workload` cannot travel
+    to another process.
     """
-    check_machine(plan, resolve_device(plan.device), plan.world_size)
+    device = resolve_device(plan.device)
+    check_machine(plan, device, plan.world_size)
+    if refusal := why_ranks_cannot_fit(plan, device):
+        raise PlanError(refusal)
     with tempfile.TemporaryDirectory(prefix="memlab-", ignore_cleanup_errors=True) as folder:
         meeting = Meeting(Path(folder))
         meeting.prepare(plan, workload)

@@ -5,7 +5,22 @@ import torch
 from memlab.catalog import MODELS
 from memlab.engine.host_memory import free_bytes
 from memlab.plan import Plan
-from memlab.units import format_bytes
+from memlab.units import MiB, format_bytes
+
+RANK_BYTES = 200 * MiB
+"""Host memory that a rank takes before it has a model: less than the 224 MiB that torch 2.13's CPU build dirties."""
+
+
+def why_ranks_cannot_fit(plan: Plan, device: torch.device) -> str | None:
+    """Return one sentence where the processes of `plan`'s ranks alone are more than this machine has free."""
+    needed, free = plan.world_size * RANK_BYTES, free_bytes()
+    if device.type != "cpu" or free is None or needed <= free:
+        return None
+    return (
+        f"world_size={plan.world_size} starts {plan.world_size} processes on this machine, which take at least "
+        f"{format_bytes(needed)} with torch alone, and {format_bytes(free)} are free: choose at most "
+        f"{max(1, free // RANK_BYTES)}, or predict it without processes, memlab.predict(plan)."
+    )
 
 
 def why_it_cannot_fit(plan: Plan, device: torch.device) -> str | None:

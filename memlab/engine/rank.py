@@ -43,9 +43,8 @@ def _train(meeting: Meeting, rank: int, out: TextIO) -> int:
             print(to_json(event), file=out)
             if isinstance(event, Failed):
                 return 1
-    except (
-        BaseException
-    ) as error:  # whatever a rank raises, sys.exit too, must reach the learner, as text alone
+    except BaseException as error:
+        # Whatever a rank raises, sys.exit too, must reach the learner, as text alone.
         print(to_json(failure(error)), file=out)
         traceback.print_exc()
         return 1

@@ -8,9 +8,9 @@ from memlab.engine import preflight
 from memlab.engine.measure import measure, measure_events
 from memlab.engine.out_of_memory import OutOfMemory
 from memlab.engine.predict import predict
-from memlab.engine.preflight import least_bytes, why_it_cannot_fit
+from memlab.engine.preflight import least_bytes, why_it_cannot_fit, why_ranks_cannot_fit
 from memlab.events import Failed
-from memlab.plan import Plan
+from memlab.plan import Plan, PlanError
 from memlab.units import GiB
 
 CPU = torch.device("cpu")
@@ -57,3 +57,17 @@ def test_what_is_free_decides_and_small_models_are_tried(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(preflight, "free_bytes", lambda: None)
     assert why_it_cannot_fit(Plan(model="llama-7b"), CPU) is None
+
+
+def test_more_processes_than_fit_are_refused_before_one_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "free_bytes", lambda: 8 * GiB)
+
+    with pytest.raises(PlanError) as refusal:
+        measure(Plan(model="mlp", world_size=1000, device="cpu"))
+
+    assert str(refusal.value) == (
+        "world_size=1000 starts 1000 processes on this machine, which take at least 195.3 GiB with torch alone, and "
+        "8.0 GiB are free: choose at most 40, or predict it without processes, memlab.predict(plan)."
+    )
+    assert why_ranks_cannot_fit(Plan(world_size=40), CPU) is None
+    assert why_ranks_cannot_fit(Plan(world_size=41), CPU)

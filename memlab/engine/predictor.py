@@ -4,8 +4,6 @@
 """
 
 import json
-import os
-import subprocess
 import sys
 import threading
 import time
@@ -14,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from memlab.engine.process import STDERR_LINES, ending, environment
+from memlab.engine.process import STDERR_LINES, ending, started
 from memlab.events import StepMemory, from_json
 from memlab.plan import Plan
 from memlab.run import Run
@@ -123,19 +121,7 @@ class _Process:
         self._number = 0
         self._killed = False
         self._errors: deque[str] = deque(maxlen=STDERR_LINES)
-        self._popen = subprocess.Popen(
-            [sys.executable, "-u", "-m", "memlab.engine.predictor"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            env=environment(),
-            # An interrupt of the kernel goes to its whole process group: not to this one.
-            start_new_session=os.name == "posix",
-            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
-        )
+        self._popen = started([sys.executable, "-u", "-m", "memlab.engine.predictor"])
         self._error_reader = threading.Thread(target=self._read_errors, daemon=True)
         self._error_reader.start()
         threading.Thread(target=self._read, daemon=True).start()

@@ -36,19 +36,7 @@ class WorkerProcess:
         self._ready = self._busy = self._paused = self._dead = False
         self._run_number = 0
         self._killed_by_stop = False
-        self._popen = subprocess.Popen(
-            command_line(threads),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            env=environment(),
-            # An interrupt of the kernel goes to its whole process group: not to the worker.
-            start_new_session=os.name == "posix",
-            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
-        )
+        self._popen = started(command_line(threads))
         self._errors = threading.Thread(target=self._read_errors, daemon=True)
         self._errors.start()
         threading.Thread(target=self._read_events, daemon=True).start()
@@ -187,6 +175,23 @@ def ending(code: int) -> str:
         return f"killed by {signal.Signals(-code).name}"
     except ValueError:
         return f"killed by signal {-code}"
+
+
+def started(command: list[str]) -> "subprocess.Popen[str]":
+    """Start a process of ours that is spoken to through its pipes."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        env=environment(),
+        # An interrupt of the kernel goes to its whole process group: not to this one.
+        start_new_session=os.name == "posix",
+        creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+    )
 
 
 def command_line(threads: int | None) -> list[str]:

@@ -32,7 +32,9 @@ def predict(plan: Plan, card: str | None = None, workload: Workload | None = Non
     PlanError where `plan` is none.
     """
     if not isinstance(plan, Plan):
-        raise PlanError(f"{plan!r} is no Plan: say what to predict as in predict(Plan(model='gpt2'), card='t4').")
+        raise PlanError(
+            f"{plan!r} is no Plan: say what to predict as in predict(Plan(model='gpt2'), card='t4')."
+        )
     target = card_named(card) if card is not None else _card_of(resolve_device(plan.device))
     if workload is not None:
         return _predicted(plan, target, workload)

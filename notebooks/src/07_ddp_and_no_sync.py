@@ -292,18 +292,27 @@ runs = {
     "ZeRO-1": of(Finished, on_ranks(data_parallel="zero1", steps=1))[0].run,
     "FSDP2": of(Finished, on_ranks(data_parallel="fsdp2", steps=1))[0].run,
 }  # change me
-memlab.compare({f"{name} {rank.rank}": rank for name, run in runs.items() for rank in run.ranks})
+
+# %%
+from memlab.run import Rank
+
+memlab.compare({name: Rank(peak=run.peaks_by_phase["optimizer"]) for name, run in runs.items()})
 
 # %% [markdown]
-# One column for each rank, measured on it, at its largest instant: in the optimizer step, for all of them.
+# One column for each way, measured on rank 0, at the largest instant of the optimizer step.
 #
 # - **DDP**: all of weights, gradients and state on each rank, and the buckets on top.
 # - **Views** save one copy of the gradients. They do so where gradients *stay* in the buckets: with K = 1, or
 #   zeroed in place as here. Gradients that were set to None are made outside again while micro-batches accumulate.
 #   And once, before step 2, DDP lays its buckets out anew: with `steps=2` both lie in memory for an instant.
-# - **ZeRO-1**: about half of the state each. Whole tensors are divided, so the ranks differ.
-# - **FSDP2**: half of everything that stays. The temporaries are weights that a layer gathers to be used.
-#
+# - **ZeRO-1**: about half of the state each. Whole tensors are divided, so the ranks differ, as the next cell shows.
+# - **FSDP2**: half of everything that stays. In forward and backward the whole weights of the layer at work come on
+#   top: its ranks gather them, use them and drop them.
+
+# %%
+[f"ZeRO-1, rank {rank.rank}: peak {rank.peak.total:,} B" for rank in runs["ZeRO-1"].ranks]
+
+# %% [markdown]
 # FSDP2 pays for exchanging only once a window (its `no_sync` is `set_requires_gradient_sync(False)`): between
 # micro-batches a rank keeps *whole* gradients. Set `steps=2` for it above, and look when its peak comes. With
 # `gradient_sync="every-micro-step"` it goes back, for K times the traffic.

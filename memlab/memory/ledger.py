@@ -1,6 +1,7 @@
 """The book of live storages: who was born, who died, in which phase, and of which category."""
 
 import weakref
+from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from operator import attrgetter
 from typing import Any
@@ -34,6 +35,7 @@ class Ledger:
         # One attribute of a tensor: `tensor.device.type` takes ten times as long.
         self.is_here = attrgetter(_HERE.get(device_type, f"is_{device_type}"))
         self.live: dict[int, Storage] = {}
+        self._emptied: dict[int, Storage] = {}  # resized to nothing, and not yet filled again
         self.born: list[Storage] = []
         """Storages born in this step, dead or alive."""
         self._old: list[Storage] = []  # alive when this step began
@@ -75,6 +77,7 @@ class Ledger:
     def release(self) -> None:
         """Forget everything: no storage calls back any more."""
         self.live.clear()
+        self._emptied.clear()
         self.born, self._old = [], []
         self._log.clear()
 
@@ -100,6 +103,18 @@ class Ledger:
         self.born.append(entry)
         self._log.append(number)
 
+    def _enter_here(self, untyped: torch.UntypedStorage, category: int) -> None:
+        """Enter a storage that was in the book before: `enter` without its checks, where a call would be dear."""
+        entry = Storage(untyped, self._forget)
+        entry.key = key = id(untyped)
+        entry.size = untyped.nbytes()
+        entry.category = category
+        entry.number = self._next_number
+        self._next_number += 1
+        self.live[key] = entry
+        self.born.append(entry)
+        self._log.append(entry.number)
+
     def find(self, tensor: Tensor) -> Storage | None:
         """Return the entry of `tensor`'s storage."""
         return self.live.get(id(tensor.untyped_storage()))
@@ -123,24 +138,36 @@ class Ledger:
 
     def resized(self, tensor: Tensor, category: int) -> None:
         """Enter that an operation may have changed `tensor`'s storage or its size; `category` if it is new."""
-        entry = self.find(tensor)
-        if entry is None:
-            self.add(tensor, category)
-        else:
-            self.resized_storage(tensor.untyped_storage())
+        self.resized_storage(tensor.untyped_storage())
+        self.add(tensor, category)
 
     def resized_storage(self, untyped: torch.UntypedStorage) -> None:
-        """Enter that `untyped` has a new size."""
+        """Enter that `untyped` has a new size; one that is emptied and filled again keeps its category."""
         entry = self.live.get(id(untyped))
         if entry is not None and untyped.nbytes() != entry.size:
             self._renew(entry, untyped)
+        elif entry is None and untyped.nbytes():
+            empty = self._emptied.pop(id(untyped), None)
+            if empty is not None and empty() is untyped:
+                self._enter_here(untyped, empty.category)
 
     def _renew(self, entry: Storage, untyped: torch.UntypedStorage) -> None:
         """A resized storage is a death and a birth."""
         del self.live[entry.key]
         self._log.append(~entry.number)
-        view = torch.empty(0, dtype=torch.uint8, device=untyped.device).set_(untyped)
-        self.add(view, entry.category)
+        past = self._without_callback(entry, untyped)
+        if untyped.nbytes():
+            self._enter_here(untyped, entry.category)
+        else:
+            self._emptied[entry.key] = past
+
+    def _without_callback(self, entry: Storage, untyped: torch.UntypedStorage) -> Storage:
+        """Replace `entry` in the book by one that does not say a second time that the storage died."""
+        past = Storage(untyped)
+        past.category, past.key, past.number, past.size = entry.category, entry.key, entry.number, entry.size
+        book = self.born if self.born and self.born[0].number <= entry.number else self._old
+        book[bisect_left(book, entry.number, key=attrgetter("number"))] = past
+        return past
 
     def mark(self, phase: int, micro_step: int, step: int) -> None:
         """From here on, changes belong to this phase."""
@@ -180,6 +207,7 @@ class Ledger:
         return trace
 
     def _begin_step(self) -> None:
+        self._emptied = {key: entry for key, entry in self._emptied.items() if entry() is not None}
         self._old = list(self.live.values())  # in the order of their numbers, as they were entered
         self.born = []
         self._log.clear()  # in place: the callback of dying storages holds it

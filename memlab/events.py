@@ -82,22 +82,30 @@ class StepMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class StepCommunication:
-    """What one of several ranks exchanged in one optimizer step: gradients alone, not counts and losses."""
+    """What one of several ranks exchanged in one optimizer step: gradients and weights, not counts and losses."""
 
     step: int
     rank: int
     calls: tuple[int, ...]
-    """All-reduces (with FSDP2: reduce-scatters) in each micro-step; one for each bucket."""
+    """Exchanges of gradients in each micro-step: DDP's all-reduces, one for each bucket, or FSDP2's reduce-scatters."""
     bytes: tuple[int, ...]
     """Bytes of gradients that this rank handed over in each micro-step."""
     buckets: tuple[int, ...]
-    """Bytes of the buckets as last exchanged, in the order in which backward filled them."""
+    """Bytes of each exchange of gradients, as last exchanged, in the order in which backward came to it."""
     rebuilt: bool
     """DDP has laid its buckets out anew, in the order in which the gradients of the step before came."""
     seconds: float
     """Time in which at least one exchange was under way, waiting for the other ranks included."""
     all_reduces: tuple[tuple[int, float, float], ...]
     """(micro_step, begin, end) of each, in seconds on the machine's clock, which its ranks share."""
+    gathers: tuple[int, ...] = ()
+    """FSDP2's all-gathers of weights in each micro-step; 0 where each rank holds all weights."""
+    gathered_bytes: tuple[int, ...] = ()
+    """Bytes of weights that were together after them in each micro-step, this rank's own share included."""
+    all_gathers: tuple[tuple[int, float, float], ...] = ()
+    """(micro_step, begin, end) of each, as above."""
+    reduce_scatters: tuple[tuple[int, float, float], ...] = ()
+    """(micro_step, begin, end) of each, as above."""
     phases: tuple[tuple[str, int, float, float], ...] = ()
     """(phase, micro_step, begin, end), in seconds on the same clock; metered runs only."""
     checksum: int | None = None

@@ -37,6 +37,10 @@ class Categories:
         self._ledger.label(model.buffers(), BUFFERS)
         self._ledger.label(_gradients(model.parameters()), GRADIENTS)
 
+    def take_gathered(self, weights: list[Tensor]) -> None:
+        """Label weights that FSDP2 has brought together from the ranks' shares."""
+        self._ledger.label(weights, PARAMETERS, only=UNSETTLED)
+
     def take_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Label what an optimizer holds, once."""
         if optimizer in self._optimizers:
@@ -83,12 +87,9 @@ class Categories:
 
     def recomputation_ended(self, first: int) -> None:
         """What a recomputation made from birth number `first` on and is alive is kept for backward."""
-        born = self._ledger.born
-        if first < len(born):
-            number = born[first].number
-            for storage in self._ledger.live.values():
-                if storage.category == TEMPORARIES and storage.number >= number:
-                    storage.category = ACTIVATIONS
+        for storage in self._ledger.living(first):
+            if storage.category == TEMPORARIES:
+                storage.category = ACTIVATIONS
 
     def backward_ended(self) -> None:
         """Gradients that no hook showed: those of master copies."""
@@ -97,11 +98,7 @@ class Categories:
 
     def step_ended(self) -> None:
         """What survives the step may be a model's or an optimizer's: new state, weights that were replaced."""
-        born = self._ledger.born
-        if not born:
-            return
-        first = born[0].number
-        if any(s.number >= first and s.category in UNSETTLED for s in self._ledger.live.values()):
+        if any(storage.category in UNSETTLED for storage in self._ledger.living(0)):
             self._settle_survivors()
 
     def _settle_survivors(self) -> None:

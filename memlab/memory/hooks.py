@@ -1,7 +1,8 @@
 """Hooks that tell the meter where a program is; each is taken away at the end of its `with`."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -91,6 +92,31 @@ def watch_gradients(weights: Iterable[Tensor], made: Callable[[Tensor], None]) -
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextmanager
+def watch_weights(
+    model: nn.Module, gathered: Callable[[list[Tensor]], None], made: Callable[[Tensor], None]
+) -> Iterator[None]:
+    """Call `made(weight)` as `watch_gradients` does, and `gathered(weights)` when FSDP2 has brought some together."""
+    with watch_gradients(model.parameters(), made), ExitStack() as hooks:
+        followed: set[int] = set()  # FSDP2 makes each once, and keeps it
+
+        def together(module: nn.Module, inputs: object) -> None:
+            weights = [one for one in module.parameters() if not hasattr(one, "__tensor_flatten__")]
+            gathered(weights)
+            hooks.enter_context(watch_gradients((one for one in weights if id(one) not in followed), made))
+            followed.update(map(id, weights))
+
+        for module in _sharded(model):
+            hooks.callback(module.register_forward_pre_hook(together).remove)
+        yield
+
+
+def _sharded(model: nn.Module) -> list[nn.Module]:
+    """Return the modules that FSDP2 manages."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # half a second, where nobody imported it
+    return [] if fsdp is None else [one for one in model.modules() if isinstance(one, fsdp.FSDPModule)]
 
 
 @contextmanager

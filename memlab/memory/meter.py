@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from memlab.memory.categories import Categories
 from memlab.memory.cuda import allocator_for
-from memlab.memory.hooks import ModuleNames, watch_gradients, watch_modules, watch_optimizers, watch_resizes
+from memlab.memory.hooks import ModuleNames, watch_modules, watch_optimizers, watch_resizes, watch_weights
 from memlab.memory.ledger import COMMUNICATION, FORWARD, INPUTS, Ledger
 from memlab.memory.peaks import Peaks
 from memlab.memory.phases import Phases
@@ -223,9 +223,10 @@ class Meter:
             self._phases.step_closed()
 
     def _watch_model(self, model: nn.Module) -> None:
+        found = self._categories
         self._names.add(model)
-        self._categories.take_model(model)
-        self._setting_up.enter_context(watch_gradients(model.parameters(), self._categories.gradient_made))
+        found.take_model(model)
+        self._setting_up.enter_context(watch_weights(model, found.take_gathered, found.gradient_made))
 
     def _enter_module(self, module: nn.Module) -> None:
         if not self._names.knows(module) and not self._phases.mode.inside_module:

@@ -1,4 +1,4 @@
-"""What ranks exchange, counted: by DDP's communication hook, which sees every bucket."""
+"""What ranks exchange, counted: DDP's communication hook sees every bucket, FSDP2 asks `shared_exchange`."""
 
 import time
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 from weakref import ref
 
 import torch
@@ -17,17 +17,23 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from memlab.events import StepCommunication
 from memlab.training.metering import StepMeter
 
+Kind = Literal["all-reduce", "all-gather", "reduce-scatter"]
+
 
 @dataclass
-class _AllReduce:
+class Collective:
+    """One call in which all ranks take part."""
+
+    kind: Kind
     micro_step: int
     size: int
+    """Bytes of the buffer that holds what is of all ranks."""
     begin: float
     end: float = 0.0
 
 
 class Exchange:
-    """Averages DDP's buckets over the ranks, as DDP does without a hook, and keeps count."""
+    """Averages DDP's buckets over the ranks, as DDP does without a hook, and keeps count of every collective."""
 
     def __init__(self, meter: StepMeter, rank: int, world_size: int) -> None:
         self._meter, self._rank, self._world_size = meter, rank, world_size
@@ -36,7 +42,7 @@ class Exchange:
 
     def begin_step(self) -> None:
         """Forget the last step, also one that broke off."""
-        self._all_reduces: list[_AllReduce] = []
+        self._collectives: list[Collective] = []
         self._micro_steps = 0
         self.complete = True
 
@@ -45,21 +51,25 @@ class Exchange:
         self._micro_steps += 1
         self.complete = not exchanging
 
+    def begins(self, kind: Kind, buffer: Tensor) -> Collective:
+        """Count a collective that begins now, through `buffer`, which the meter hears of; `ended` is its end."""
+        self._meter.exchange(buffer)
+        one = Collective(kind, self._micro_steps - 1, buffer.numel() * buffer.element_size(), _now())
+        self._collectives.append(one)
+        return one
+
     def hook(self, state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Start the all-reduce of one bucket: DDP calls it in backward as soon as its gradients are there."""
         buffer = bucket.buffer()
-        self._meter.exchange(buffer)
         self.complete = self.complete or bucket.is_last()
-        one = _AllReduce(self._micro_steps - 1, buffer.numel() * buffer.element_size(), _now())
-        self._all_reduces.append(one)
+        one = self.begins("all-reduce", buffer)
         buffer.div_(self._world_size)
         future = dist.all_reduce(buffer, async_op=True).get_future()
-        return future.then(partial(_ended, one))
+        return future.then(partial(_reduced, one))
 
     def of_step(self, step: int, checksum: int | None) -> StepCommunication:
         """Return what this rank exchanged in the step that ended, and begin the next."""
-        ended = self._all_reduces
-        sizes = [[one.size for one in ended if one.micro_step == n] for n in range(self._micro_steps)]
+        sizes, gathers = self._sizes("all-reduce", "reduce-scatter"), self._sizes("all-gather")
         layouts = [self._layout, *(tuple(of_micro_step) for of_micro_step in sizes if of_micro_step)]
         self._layout = layouts[-1]
         found = StepCommunication(
@@ -67,21 +77,41 @@ class Exchange:
             rank=self._rank,
             calls=tuple(map(len, sizes)),
             bytes=tuple(map(sum, sizes)),
+            gathers=tuple(map(len, gathers)),
+            gathered_bytes=tuple(map(sum, gathers)),
             buckets=self._layout,
             rebuilt=any(one and one != other for one, other in pairwise(layouts)),
-            seconds=_covered([(one.begin, one.end) for one in ended]),
-            all_reduces=tuple((one.micro_step, one.begin, one.end) for one in ended),
+            seconds=_covered([(one.begin, one.end) for one in self._collectives]),
+            all_reduces=self._spans("all-reduce"),
+            all_gathers=self._spans("all-gather"),
+            reduce_scatters=self._spans("reduce-scatter"),
             checksum=checksum,
         )
         self.begin_step()
         return found
 
+    def _sizes(self, *kinds: Kind) -> list[list[int]]:
+        """Return the bytes of each collective of `kinds`, in a list for each micro-step."""
+        sizes: list[list[int]] = [[] for _ in range(self._micro_steps)]
+        for one in self._collectives:
+            if one.kind in kinds:
+                sizes[one.micro_step].append(one.size)
+        return sizes
+
+    def _spans(self, kind: Kind) -> tuple[tuple[int, float, float], ...]:
+        return tuple((one.micro_step, one.begin, one.end) for one in self._collectives if one.kind == kind)
+
 
 _now = time.perf_counter
 
 
-def _ended(one: _AllReduce, future: torch.futures.Future[Any]) -> Tensor:
+def ended(one: Collective) -> None:
+    """Note that a collective ends now."""
     one.end = _now()
+
+
+def _reduced(one: Collective, future: torch.futures.Future[Any]) -> Tensor:
+    ended(one)
     return future.value()[0]
 
 

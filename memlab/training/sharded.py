@@ -12,6 +12,9 @@ from typing_extensions import override
 
 from memlab.plan import Plan
 from memlab.training.data_parallel import Replicas, SeveralRanks, exchanges
+from memlab.training.exchange import Exchange
+from memlab.training.metering import StepMeter
+from memlab.training.shared_exchange import AllGathers, ReduceScatters
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -58,6 +61,17 @@ class SharedWeights(SeveralRanks):
         for block in blocks:
             fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)
+
+    @override
+    def wrap(self, model: nn.Module, meter: StepMeter) -> nn.Module:
+        from torch.distributed.fsdp import FSDPModule
+
+        self._exchange = Exchange(meter, self.rank, self.world_size)
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_custom_all_gather(AllGathers(self._exchange))
+                module.set_custom_reduce_scatter(ReduceScatters(self._exchange))
+        return model
 
     def _mesh(self) -> "DeviceMesh":
         from torch.distributed.device_mesh import init_device_mesh

@@ -27,8 +27,9 @@ class Rank:
     pid: int = 0
     peak: Breakdown
     communication: Mapping[str, int] = field(default_factory=dict)
-    """"gradient_exchanges" (all-reduces of a bucket), "gradient_bytes" that it handed over in them, and the
-    "microseconds" in which one was under way; 0 with FSDP2, whose exchanges are not counted; empty on one rank."""
+    """"gradient_exchanges" (all-reduces of a bucket; reduce-scatters with FSDP2), "gradient_bytes" that it handed over
+    in them, "weight_gathers" (FSDP2's all-gathers), "weight_bytes" that were together after them, and the "microseconds"
+    in which an exchange was under way; empty on one rank."""
     weights_checksum: int | None = None
     """Sum of the bits of all weights at the end: equal on all ranks unless they drift; None on one rank
     and where each holds a share of the weights."""

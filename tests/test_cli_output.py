@@ -13,7 +13,7 @@ from memlab.cli import main, output
 from memlab.cli.doctor import BACKENDS
 from memlab.cli.parser import UsageError
 from memlab.cli.report import ranks_table
-from memlab.plan import Plan
+from memlab.plan import DataParallel, Plan
 from memlab.run import Rank
 from memlab.ui.charts import Backend
 from tests.test_run import PEAK, RUN
@@ -126,18 +126,31 @@ def test_the_doctor_knows_the_back_ends_of_the_bench() -> None:
     assert get_args(Backend) == BACKENDS
 
 
+SHARED = {"gradient_exchanges": 4, "gradient_bytes": 8192, "weight_gathers": 8, "weight_bytes": 16384}
+
+
 @pytest.mark.parametrize(
-    ("division", "exchanged"),
+    ("division", "counts", "exchanged"),
     [
-        ("ddp", "2 exchanges of gradients a step, 1.0 KiB in 3.0 ms"),
-        ("fsdp2", "exchanges are not counted: FSDP2 has no communication hook"),
+        ("ddp", {}, "0 all-reduces (0 B) of gradients a step, in 3.0 ms"),
+        (
+            "zero1",
+            {"gradient_exchanges": 4, "gradient_bytes": 4096},
+            "1 all-reduce (1.0 KiB) of gradients a step, in 3.0 ms",
+        ),
+        (
+            "fsdp2",
+            SHARED,
+            "1 reduce-scatter (2.0 KiB) of gradients and 2 all-gathers (4.0 KiB) of weights a step, in 3.0 ms",
+        ),
+        ("fsdp2", {}, "exchanges were not counted"),
     ],
 )
-def test_ranks_say_what_they_exchanged_or_that_nobody_counted(division: str, exchanged: str) -> None:
-    counted = {"gradient_exchanges": 8, "gradient_bytes": 4096, "microseconds": 12_000}  # in four steps
-    ranks = tuple(
-        Rank(rank=number, peak=PEAK, communication=counted if division == "ddp" else {}) for number in (0, 1)
-    )
+def test_ranks_say_what_they_exchanged_or_that_nobody_counted(
+    division: DataParallel, counts: dict[str, int], exchanged: str
+) -> None:
+    counted = {**counts, "microseconds": 12_000}  # in four steps
+    ranks = tuple(Rank(rank=number, peak=PEAK, communication=counted) for number in (0, 1))
 
     lines = ranks_table(replace(RUN, plan=Plan(world_size=2, data_parallel=division), ranks=ranks))
 

@@ -1,5 +1,8 @@
 """A Run as a table for the terminal."""
 
+from collections.abc import Mapping
+
+from memlab.plan import DataParallel
 from memlab.run import Rank, Run
 from memlab.units import format_bytes
 
@@ -66,20 +69,30 @@ def ranks_table(run: Run) -> list[str]:
     steps = max(1, len(run.losses))
     lines = []
     for rank in run.ranks:
-        exchanged = "exchanges are not counted: FSDP2 has no communication hook"
-        if run.plan.data_parallel != "fsdp2":
-            exchanged = _exchanged(rank, steps)
+        exchanged = _exchanged(rank, run.plan.data_parallel, steps)
         name = f"rank {rank.rank}, peak of live tensors"
         lines.append((name, f"{format_bytes(rank.peak.total):>12}  {exchanged}"))
     return ["", *map(row, lines)]
 
 
-def _exchanged(rank: Rank, steps: int) -> str:
-    """Return what DDP's hook counted on `rank`, as the mean of `steps` steps."""
-    calls = rank.communication.get("gradient_exchanges", 0) / steps
-    sent = rank.communication.get("gradient_bytes", 0) // steps
-    milliseconds = rank.communication.get("microseconds", 0) / steps / 1000
-    return f"{calls:g} exchanges of gradients a step, {format_bytes(sent)} in {milliseconds:.1f} ms"
+def _exchanged(rank: Rank, division: DataParallel, steps: int) -> str:
+    """Return what `rank` counted, as the mean of `steps` steps."""
+    counts = rank.communication
+    milliseconds = counts.get("microseconds", 0) / steps / 1000
+    if division != "fsdp2":
+        said = _of_a_step(counts, "gradient", "exchanges", "all-reduce", steps)
+        return f"{said} of gradients a step, in {milliseconds:.1f} ms"
+    if not counts.get("weight_gathers"):  # saved by a version that did not count them
+        return "exchanges were not counted"
+    scattered = _of_a_step(counts, "gradient", "exchanges", "reduce-scatter", steps)
+    gathered = _of_a_step(counts, "weight", "gathers", "all-gather", steps)
+    return f"{scattered} of gradients and {gathered} of weights a step, in {milliseconds:.1f} ms"
+
+
+def _of_a_step(counts: Mapping[str, int], what: str, how: str, name: str, steps: int) -> str:
+    calls = counts.get(f"{what}_{how}", 0) / steps
+    size = format_bytes(counts.get(f"{what}_bytes", 0) // steps)
+    return f"{calls:g} {name}{'' if calls == 1 else 's'} ({size})"
 
 
 def row(pair: tuple[str, str]) -> str:

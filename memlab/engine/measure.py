@@ -146,16 +146,18 @@ class _ControlledMeter(Meter):
     def __init__(self, control: Control) -> None:
         super().__init__(keep="selected", reset_peaks=True)
         self._control = control
+        self._place = "the start"
         self._paused_before = 0.0
         self._marks: list[tuple[str, int, float]] = []
 
     def mark(self, phase: str, micro_step: int = 0) -> None:
-        self._control.reach(f"{phase} {micro_step + 1}" if phase != "optimizer" else "the optimizer step")
+        self._place = f"{phase} {micro_step + 1}" if phase != "optimizer" else "the optimizer step"
+        self._control.reach(self._place)
         self._marks.append((phase, micro_step, time.perf_counter()))
         super().mark(phase, micro_step)
 
     def exchange(self, buffer: torch.Tensor) -> None:
-        self._control.reach("backward")
+        self._control.reach(self._place)
         super().exchange(buffer)
 
     def take_phases(self) -> tuple[tuple[str, int, float, float], ...]:

@@ -32,6 +32,8 @@ class Tally:
         """Note what this rank exchanged in one step."""
         self.exchanged["gradient_exchanges"] += sum(event.calls)
         self.exchanged["gradient_bytes"] += sum(event.bytes)
+        self.exchanged["weight_gathers"] += sum(event.gathers)
+        self.exchanged["weight_bytes"] += sum(event.gathered_bytes)
         self.exchanged["microseconds"] += round(event.seconds * 1e6)
         self.checksum = event.checksum
 

@@ -1,4 +1,4 @@
-"""Several ranks as data: a lane for each in one optimizer step, their memory, and what they exchanged."""
+"""Several ranks as data: a lane for each in one optimizer step, and the memory of each."""
 
 from collections.abc import Iterable, Iterator
 
@@ -21,15 +21,19 @@ ROWS = {
         -0.40,
         -0.14,
     ),
+    "reduce-scatter": (
+        "reduce-scatter of gradients (below)",
+        CATEGORY_COLOURS["communication_buffers"],
+        -0.26,
+        -0.14,
+    ),
+    "all-gather": ("all-gather of weights (bottom)", CATEGORY_COLOURS["parameters"], -0.40, -0.28),
     "optimizer": ("optimizer step (top and middle)", NEUTRAL, -0.13, 0.40),
 }
 """Name, colour, and lower and upper edge within a lane of height 1: place tells what colour tells."""
 MILLISECONDS = 1e3
 LANES_TITLE = "One optimizer step on each rank"
 MEMORY_TITLE = "Peak memory of each rank"
-EXCHANGES_TITLE = "Gradients exchanged in one optimizer step"
-SHOWN_MICRO_STEPS = 16
-"""Of a table; the totals count them all."""
 
 
 def lanes_figure(record: RankRecord | None) -> Figure:
@@ -53,14 +57,19 @@ def lanes_figure(record: RankRecord | None) -> Figure:
 def _lanes_note(record: RankRecord | None) -> str:
     if record is None or not record.last_step:
         return "after the first step"
-    uncounted = "" if record.counted else "; FSDP2 has no hook that shows its exchanges"
-    return f"step {record.last_step[0].step + 1}, all on the machine's clock, metering included{uncounted}"
+    return f"step {record.last_step[0].step + 1}, all on the machine's clock, metering included"
 
 
 def _spans(rank: StepCommunication) -> Iterator[tuple[str, int, float, float]]:
     yield from rank.phases
-    for micro_step, begin, end in rank.all_reduces:
-        yield ("all-reduce", micro_step, begin, end)
+    exchanges = {
+        "all-reduce": rank.all_reduces,
+        "reduce-scatter": rank.reduce_scatters,
+        "all-gather": rank.all_gathers,
+    }
+    for kind, spans in exchanges.items():
+        for span in spans:
+            yield (kind, *span)
 
 
 def _of_kind(kind: str, step: Iterable[StepCommunication]) -> list[tuple[int, float, float]]:
@@ -86,16 +95,20 @@ def _blocks(kind: str, step: tuple[StepCommunication, ...], start: float) -> Ser
 
 
 def _lanes_table(step: tuple[StepCommunication, ...]) -> Table:
+    shared = any(sum(rank.gathers) for rank in step)
+    kinds = (
+        "forward",
+        "backward",
+        *(("reduce-scatter", "all-gather") if shared else ("all-reduce",)),
+        "optimizer",
+    )
     return Table(
         caption=f"Milliseconds on each rank in step {step[0].step + 1}"
         if step
         else "Milliseconds on each rank",
-        header=("rank", "forward", "backward", "all-reduce", "optimizer step"),
-        rows=tuple((f"rank {rank.rank}", *(_milliseconds(kind, rank) for kind in _COLUMNS)) for rank in step),
+        header=("rank", *kinds[:-1], "optimizer step"),
+        rows=tuple((f"rank {rank.rank}", *(_milliseconds(kind, rank) for kind in kinds)) for rank in step),
     )
-
-
-_COLUMNS = ("forward", "backward", "all-reduce", "optimizer")
 
 
 def _milliseconds(kind: str, rank: StepCommunication) -> str:
@@ -139,79 +152,3 @@ def _memory_table(peaks: dict[int, tuple[int, ...]]) -> Table:
         header=("category", *(f"rank {rank}" for rank in peaks)),
         rows=(*rows, total) if peaks else (),
     )
-
-
-def exchanges_figure(record: RankRecord | None) -> Figure:
-    """Return the bytes of gradients that rank 0 handed over in each micro-step of the last step."""
-    first = record.last_step[0] if record is not None and record.last_step else None
-    shown = first if first is not None and record.counted else None
-    scale = scale_for(max(shown.bytes, default=0) if shown else 0)
-    bars = () if shown is None else (_exchange_bars(shown, scale.unit),)
-    return Figure(
-        title=EXCHANGES_TITLE,
-        note=exchange_words(record),
-        x_label="micro-step",
-        y_label=scale.name,
-        series=bars,
-        legend=False,
-        y_range=(0.0, (max(shown.bytes) / scale.unit or 1.0) * 1.08) if shown else None,
-        table=_exchanges_table(record if shown else None),
-    )
-
-
-def _exchange_bars(rank: StepCommunication, unit: int) -> Series:
-    return Series(
-        name="gradients handed over",
-        x=tuple(str(number + 1) for number in range(len(rank.bytes))),
-        y=np.array(rank.bytes) / unit,
-        colour=CATEGORY_COLOURS["communication_buffers"],
-        kind="bar",
-    )
-
-
-def exchange_words(record: RankRecord | None) -> str:
-    """Say how often and how much each rank exchanged in the last step."""
-    if record is None or not record.last_step:
-        return "after the first step"
-    if not record.counted:
-        return "not counted: FSDP2 has no communication hook"
-    first = record.last_step[0]
-    calls = sum(first.calls)
-    plural = "" if calls == 1 else "s"
-    return (
-        f"step {first.step + 1}: {calls} all-reduce{plural} of {format_bytes(sum(first.bytes))} together on each "
-        f"rank, in {len(first.calls)} micro-step{'' if len(first.calls) == 1 else 's'}"
-    )
-
-
-def weights_words(record: RankRecord | None) -> str:
-    """Say whether the ranks still hold the same weights."""
-    match record.alike if record is not None else None:
-        case True:
-            return "Weights after it: the same on all ranks (equal checksums)."
-        case False:
-            return "Weights after it: different on each rank (checksums differ). The ranks drift apart."
-        case _:
-            return "Weights after it: not compared; each rank holds a share."
-
-
-def _exchanges_table(record: RankRecord | None) -> Table:
-    step = record.last_step if record is not None else ()
-    micro_steps = len(step[0].calls) if step else 0
-    rows = [
-        (str(number + 1), str(step[0].calls[number]), format_bytes(step[0].bytes[number]))
-        for number in range(min(micro_steps, SHOWN_MICRO_STEPS))
-    ]
-    if micro_steps > SHOWN_MICRO_STEPS:
-        rows.append(("more", "", ""))
-    total = [("all", str(sum(step[0].calls)), format_bytes(sum(step[0].bytes)))] if step else []
-    buckets = [("buckets", str(len(step[0].buckets)), _sizes(step[0].buckets))] if step else []
-    return Table(
-        caption="All-reduces and bytes of gradients in each micro-step, as rank 0 counted them",
-        header=("micro-step", "all-reduces", "bytes"),
-        rows=(*rows, *total, *buckets),
-    )
-
-
-def _sizes(buckets: tuple[int, ...]) -> str:
-    return ", ".join(map(format_bytes, buckets[:4])) + (", ..." if len(buckets) > 4 else "") or "none sent"

@@ -5,7 +5,8 @@ from ipywidgets import HTML, HBox, VBox
 from memlab.ui.card import Card
 from memlab.ui.charts import Backend
 from memlab.ui.html import text_html
-from memlab.ui.rank_figures import exchanges_figure, lanes_figure, rank_memory_figure, weights_words
+from memlab.ui.rank_exchanges import exchanges_figure, weights_words
+from memlab.ui.rank_figures import lanes_figure, rank_memory_figure
 from memlab.ui.rank_record import RankRecord
 
 

@@ -28,9 +28,9 @@ class RankRecord:
             self._arriving = {step: ranks for step, ranks in self._arriving.items() if step > said.step}
 
     @property
-    def counted(self) -> bool:
-        """Whether exchanges are counted: DDP has a communication hook, FSDP2 has none."""
-        return self.plan.data_parallel != "fsdp2"
+    def shares_weights(self) -> bool:
+        """Whether each rank holds a share of the weights, which are gathered where they are used."""
+        return self.plan.data_parallel == "fsdp2"
 
     @property
     def alike(self) -> bool | None:

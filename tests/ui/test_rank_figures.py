@@ -9,13 +9,8 @@ from memlab.trace import CATEGORIES
 from memlab.ui.card import Card
 from memlab.ui.charts import Backend
 from memlab.ui.html import legend_html, table_html
-from memlab.ui.rank_figures import (
-    SHOWN_MICRO_STEPS,
-    exchanges_figure,
-    lanes_figure,
-    rank_memory_figure,
-    weights_words,
-)
+from memlab.ui.rank_exchanges import SHOWN_MICRO_STEPS, exchanges_figure, weights_words
+from memlab.ui.rank_figures import lanes_figure, rank_memory_figure
 from memlab.ui.rank_record import RankRecord
 from memlab.units import MiB
 
@@ -157,10 +152,57 @@ def test_equal_weights_are_told_from_drifted_and_unknown_ones(
     assert said_of_them in weights_words(made)
 
 
-def test_what_fsdp2_exchanges_is_said_to_be_uncounted() -> None:
-    figure = exchanges_figure(record(Plan(world_size=2, data_parallel="fsdp2"), checksum=None))
+SHARED = Plan(model="mlp", gradient_accumulation_steps=2, world_size=2, data_parallel="fsdp2")
 
-    assert (figure.note, figure.series) == ("not counted: FSDP2 has no communication hook", ())
+
+def of_shares(**changes: object) -> RankRecord:
+    """Return a record of two ranks that gathered 3 MiB of weights in each micro-step, in 2 ms a time."""
+    at = 100.0
+    gathers = tuple((n // 3, at + 0.006 * n, at + 0.006 * n + 0.002) for n in range(6))
+    scatters = ((1, at + 0.034, at + 0.038),)
+    values = {"gathers": (3, 3), "gathered_bytes": (3 * MiB, 3 * MiB), "all_reduces": (), "checksum": None}
+    return record(SHARED, **{**values, "all_gathers": gathers, "reduce_scatters": scatters, **changes})
+
+
+def test_gathers_and_scatters_are_said_step_by_step_and_together() -> None:
+    figure = exchanges_figure(of_shares())
+
+    assert figure.note == (
+        "step 1: 1 reduce-scatter of 1.0 MiB of gradients together and 6 all-gathers of 6.0 MiB of weights on each "
+        "rank, in 2 micro-steps"
+    )
+    assert {series.name: series.y.tolist() for series in figure.series} == {
+        "gradients handed over": [0, 1],
+        "weights gathered": [3, 3],
+    }
+    assert figure.y_range[1] >= 4
+    assert figure.table.header == ("micro-step", "reduce-scatters", "bytes", "all-gathers", "bytes")
+    assert figure.table.rows == (
+        ("1", "0", "0 B", "3", "3.0 MiB"),
+        ("2", "1", "1.0 MiB", "3", "3.0 MiB"),
+        ("all", "1", "1.0 MiB", "6", "6.0 MiB"),
+    )
+
+
+def test_gathers_and_scatters_lie_apart_in_a_lane() -> None:
+    figure = lanes_figure(of_shares())
+
+    scattered, gathered = figure.series[2:4]
+    assert (scattered.name, gathered.name) == (
+        "reduce-scatter of gradients (below)",
+        "all-gather of weights (bottom)",
+    )
+    assert np.nanmax(gathered.y[gathered.y < 0.5]) < np.nanmin(scattered.y[scattered.y < 0.5])
+    assert len(gathered.x) == 2 * 6 * 5 - 1
+    assert figure.table.header == (
+        "rank",
+        "forward",
+        "backward",
+        "reduce-scatter",
+        "all-gather",
+        "optimizer step",
+    )
+    assert figure.table.rows[0] == ("rank 0", "20.0", "20.0", "4.0", "12.0", "10.0")
 
 
 def test_before_the_first_step_nothing_is_drawn() -> None:
@@ -172,10 +214,11 @@ def test_before_the_first_step_nothing_is_drawn() -> None:
 
 @pytest.mark.parametrize("backend", ["plotly", "image", "none"])
 @pytest.mark.parametrize("draw", [lanes_figure, rank_memory_figure, exchanges_figure])
-def test_every_back_end_draws_the_ranks(backend: Backend, draw: object) -> None:
+@pytest.mark.parametrize("made", [record(), of_shares()], ids=["all weights", "shares"])
+def test_every_back_end_draws_the_ranks(backend: Backend, draw: object, made: RankRecord) -> None:
     card = Card("ranks", draw(None), backend, height=190)
 
-    card.draw(draw(record()))
+    card.draw(draw(made))
 
     assert card.figure.series
     match backend:

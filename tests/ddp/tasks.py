@@ -89,7 +89,10 @@ def overflow(bad_rank: int, world_size: int) -> list[Any]:
 def exchanged(fields: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what this rank exchanged in each step."""
     said = [event for event in train(Plan(**fields)) if isinstance(event, StepCommunication)]
-    names = ("calls", "bytes", "buckets", "rebuilt", "checksum", "seconds")
+    names = (
+        *("calls", "bytes", "gathers", "gathered_bytes", "buckets", "rebuilt", "checksum", "seconds"),
+        *("all_reduces", "all_gathers", "reduce_scatters"),
+    )
     return [{name: getattr(event, name) for name in names} for event in said]
 
 

@@ -2,13 +2,14 @@
 
 import weakref
 from bisect import bisect_left
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from memlab.trace import ARRAYS, CATEGORIES, PHASES, Trace
 
@@ -25,16 +26,18 @@ class Storage(weakref.ref):
     """A weak reference to a live storage, with what the book says of it."""
 
     # A subclass with slots costs half of a reference and an entry beside it.
-    __slots__ = ("category", "key", "number", "size")
+    __slots__ = ("category", "number", "size")
 
 
 class Ledger:
     """Records births and deaths of storages of one kind of device; `close_step` turns them into a Trace."""
 
     def __init__(self, device_type: str) -> None:
+        self._type = device_type
         # One attribute of a tensor: `tensor.device.type` takes ten times as long.
-        self.is_here = attrgetter(_HERE.get(device_type, f"is_{device_type}"))
+        self._is_here = attrgetter(_HERE.get(device_type, f"is_{device_type}"))
         self.live: dict[int, Storage] = {}
+        """By the storage's id; what died stays until another storage has the id, or the step ends."""
         self._emptied: dict[int, Storage] = {}  # resized to nothing, and not yet filled again
         self.born: list[Storage] = []
         """Storages born in this step, dead or alive."""
@@ -42,19 +45,16 @@ class Ledger:
         self._start = np.zeros(len(CATEGORIES), np.int64)
         self._held: tuple[tuple[int, int], ...] = ()
         self._next_number = 0
-        self._log: list[int] = []  # n: storage n was born; ~n: it died
+        self._log: list[int | Storage] = []  # n: storage n was born; itself, or ~n: it died
+        self._died = self._log.append  # the whole callback of a death, and no Python: a third of its time
         self._marks: list[list[int]] = [[0, SETUP, 0, 0]]  # from this change on: phase, micro-step, step
         self._places: list[tuple[int, int]] = [(0, 0)]  # from this change on: index of the module
-        self._forget = self._make_forget()
 
-    def _make_forget(self) -> Any:
-        live, log = self.live, self._log  # bound here: the callback must not keep the ledger alive
-
-        def forget(storage: Storage) -> None:
-            live.pop(storage.key, None)
-            log.append(~storage.number)
-
-        return forget
+    def is_here(self, tensor: Tensor) -> bool:
+        """Say whether `tensor` is on the ledger's kind of device."""
+        if type(tensor) is FakeTensor:  # its other attributes come by a dispatch
+            return tensor.fake_device.type == self._type
+        return self._is_here(tensor)
 
     def __len__(self) -> int:
         """Changes since the step began."""
@@ -65,11 +65,9 @@ class Ledger:
 
         It counts as placed in memory in the order of `placed`, then of birth.
         """
-        self._start = np.bincount(
-            [entry.category for entry in self.live.values()],
-            [entry.size for entry in self.live.values()],
-            len(CATEGORIES),
-        ).astype(np.int64)
+        living = [*self.living()]
+        categories, sizes = [entry.category for entry in living], [entry.size for entry in living]
+        self._start = np.bincount(categories, sizes, len(CATEGORIES)).astype(np.int64)
         self._begin_step()
         first = [entry for tensor in plain(placed) if (entry := self.find(tensor)) is not None]
         self._held = tuple({entry.number: entry.size for entry in [*first, *self._old]}.items())
@@ -84,40 +82,33 @@ class Ledger:
     def add(self, tensor: Tensor, category: int) -> None:
         """Enter `tensor`'s storage unless it is known, empty or elsewhere."""
         untyped = tensor.untyped_storage()
-        key = id(untyped)  # torch keeps one Python object for the life of a storage
-        if key not in self.live:
-            self.enter(tensor, untyped, category)
+        if self._entry(untyped) is None and untyped.nbytes() and self.is_here(tensor):
+            self.enter(untyped, category)
 
-    def enter(self, tensor: Tensor, untyped: torch.UntypedStorage, category: int) -> None:
-        """Enter a storage that is not known, unless it is empty or elsewhere."""
-        size = untyped.nbytes()
-        if not size or not self.is_here(tensor):
-            return
-        entry = Storage(untyped, self._forget)
-        entry.key = key = id(untyped)
-        entry.size = size
+    def enter(self, untyped: torch.UntypedStorage, category: int) -> None:
+        """Enter a storage that is neither known, nor empty, nor elsewhere."""
+        entry = self.live[id(untyped)] = Storage(untyped, self._died)
+        entry.size = untyped.nbytes()
         entry.category = category
         entry.number = number = self._next_number
         self._next_number = number + 1
-        self.live[key] = entry
         self.born.append(entry)
         self._log.append(number)
 
-    def _enter_here(self, untyped: torch.UntypedStorage, category: int) -> None:
-        """Enter a storage that was in the book before: `enter` without its checks, where a call would be dear."""
-        entry = Storage(untyped, self._forget)
-        entry.key = key = id(untyped)
-        entry.size = untyped.nbytes()
-        entry.category = category
-        entry.number = self._next_number
-        self._next_number += 1
-        self.live[key] = entry
-        self.born.append(entry)
-        self._log.append(entry.number)
-
     def find(self, tensor: Tensor) -> Storage | None:
         """Return the entry of `tensor`'s storage."""
-        return self.live.get(id(tensor.untyped_storage()))
+        return self._entry(tensor.untyped_storage())
+
+    def _entry(self, untyped: torch.UntypedStorage) -> Storage | None:
+        entry = self.live.get(id(untyped))  # torch keeps one Python object for the life of a storage
+        return entry if entry is not None and entry() is untyped else None
+
+    def living(self, first: int | None = None) -> Iterator[Storage]:
+        """Yield the entries of all that is alive, or of what was born from birth number `first` of the step on."""
+        for entry in [*self.live.values()] if first is None else self.born[first:]:
+            untyped = entry()
+            if untyped is not None and self.live.get(id(untyped)) is entry:
+                yield entry
 
     def label(
         self, tensors: Iterable[Tensor], category: int, only: Collection[int] = range(len(CATEGORIES))
@@ -132,7 +123,7 @@ class Ledger:
 
     def label_rest(self, category: int) -> None:
         """Give a category to what is alive and has none."""
-        for entry in self.live.values():
+        for entry in self.living():
             if entry.category == TEMPORARIES:
                 entry.category = category
 
@@ -143,30 +134,30 @@ class Ledger:
 
     def resized_storage(self, untyped: torch.UntypedStorage) -> None:
         """Enter that `untyped` has a new size; one that is emptied and filled again keeps its category."""
-        entry = self.live.get(id(untyped))
+        entry = self._entry(untyped)
         if entry is not None and untyped.nbytes() != entry.size:
             self._renew(entry, untyped)
         elif entry is None and untyped.nbytes():
             empty = self._emptied.pop(id(untyped), None)
             if empty is not None and empty() is untyped:
-                self._enter_here(untyped, empty.category)
+                self.enter(untyped, empty.category)
 
     def _renew(self, entry: Storage, untyped: torch.UntypedStorage) -> None:
         """A resized storage is a death and a birth."""
-        del self.live[entry.key]
+        del self.live[id(untyped)]
         self._log.append(~entry.number)
         past = self._without_callback(entry, untyped)
         if untyped.nbytes():
-            self._enter_here(untyped, entry.category)
+            self.enter(untyped, entry.category)
         else:
-            self._emptied[entry.key] = past
+            self._emptied[id(untyped)] = past
 
     def _without_callback(self, entry: Storage, untyped: torch.UntypedStorage) -> Storage:
         """Replace `entry` in the book by one that does not say a second time that the storage died."""
         past = Storage(untyped)
-        past.category, past.key, past.number, past.size = entry.category, entry.key, entry.number, entry.size
+        past.category, past.number, past.size = entry.category, entry.number, entry.size
         book = self.born if self.born and self.born[0].number <= entry.number else self._old
-        book[bisect_left(book, entry.number, key=attrgetter("number"))] = past
+        book[bisect_left(book, entry.number, key=_number)] = past
         return past
 
     def mark(self, phase: int, micro_step: int, step: int) -> None:
@@ -186,7 +177,8 @@ class Ledger:
 
     def close_step(self, module_names: tuple[str, ...]) -> Trace:
         """Return the changes since the last call, and begin a new step."""
-        log = np.array(self._log, np.int64)
+        changes = [change if type(change) is int else ~change.number for change in self._log]
+        log = np.array(changes, np.int64)
         known = self._old + self.born
         numbers = np.array([entry.number for entry in known], np.int64)
         number = np.where(log < 0, ~log, log)
@@ -208,11 +200,16 @@ class Ledger:
 
     def _begin_step(self) -> None:
         self._emptied = {key: entry for key, entry in self._emptied.items() if entry() is not None}
-        self._old = list(self.live.values())  # in the order of their numbers, as they were entered
+        self._old = sorted(self.living(), key=_number)
+        self.live.clear()  # in place: the mode that sees operations holds it
+        self.live.update((id(untyped), entry) for entry in self._old if (untyped := entry()) is not None)
         self.born = []
         self._log.clear()  # in place: the callback of dying storages holds it
         self._marks = [[0, *self._marks[-1][1:]]]
         self._places = [(0, 0)]
+
+
+_number = attrgetter("number")
 
 
 def _in_force(starts: list[int], length: int) -> np.ndarray:

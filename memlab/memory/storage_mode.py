@@ -83,22 +83,32 @@ class StorageMode(TorchDispatchMode):
         self._aside.close()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if types and not PLAIN.issuperset(types):
-            return NotImplemented  # a wrapper subclass (DTensor): count what it does inside
         answer = self._answer
-        if func is _DEVICE_OF and answer is not None:
-            return answer(func, types, args, kwargs)  # half of all calls, and nothing is made
+        if types:
+            if not PLAIN.issuperset(types):
+                return NotImplemented  # a wrapper subclass (DTensor): count what it does inside
+            if func is _DEVICE_OF and answer is not None:
+                return answer(func, types, args, kwargs)  # half of all calls, and nothing is made
         backward = _in_backward() != -1
-        recomputing = backward and _grad_enabled()
-        if backward != self.in_backward or recomputing != self._recomputing:
-            self.in_backward, self._recomputing = backward, recomputing
-            self._turn(backward, recomputing)
+        if backward or self.in_backward:
+            self._follow_backward(backward)
         kind = self._kinds.get(id(func))
         if kind is None:
             kind = self._kinds[id(func)] = _kind(func)
             self._held.append(func)
+        live = self._live
         if kind < LIFT and not backward:  # in backward nothing turns up that was not seen before
-            self._adopt(args)
+            try:
+                for arg in args:  # as `_adopt`, without its call
+                    if isinstance(arg, Tensor):
+                        untyped = arg.untyped_storage()
+                        known = live.get(id(untyped))
+                        if known is None or known() is not untyped:
+                            self._enter_found(arg)
+                    elif type(arg) is list:
+                        self._adopt(arg)
+            except NotImplementedError:  # sparse: its parts have storages
+                self._adopt(args)
             if kwargs:
                 self._adopt(kwargs.values())
         if answer is not None:
@@ -123,13 +133,21 @@ class StorageMode(TorchDispatchMode):
                 self.ledger.resized(tensor, category)
         return out
 
+    def _follow_backward(self, backward: bool) -> None:
+        recomputing = backward and _grad_enabled()
+        if backward != self.in_backward or recomputing != self._recomputing:
+            self.in_backward, self._recomputing = backward, recomputing
+            self._turn(backward, recomputing)
+
     def _adopt(self, args: Any) -> None:
         """Enter tensors that were made before the meter began, or by other means than operations."""
         live = self._live
         for arg in args:
             if isinstance(arg, Tensor):
                 try:
-                    if id(arg.untyped_storage()) not in live:
+                    untyped = arg.untyped_storage()
+                    known = live.get(id(untyped))
+                    if known is None or known() is not untyped:
                         self._enter_found(arg)
                 except NotImplementedError:  # sparse: its parts have storages
                     self._adopt(list(plain([arg])))
@@ -150,10 +168,11 @@ class StorageMode(TorchDispatchMode):
             for part in plain([out]):
                 self._enter(part, args)
             return
-        if id(untyped) not in self._live:
+        known = self._live.get(id(untyped))
+        if (known is None or known() is not untyped) and untyped.nbytes() and self.ledger.is_here(out):
             self._begins()
             is_input = self.in_forward and not self.inside_module and not _tracked(args)
-            self.ledger.enter(out, untyped, INPUTS if is_input else TEMPORARIES)
+            self.ledger.enter(untyped, INPUTS if is_input else TEMPORARIES)
 
     def _enter_cast(self, out: Tensor, args: Any) -> None:
         """Autocast casts a weight by a copy of its type; a batch moves to the device by one."""

@@ -23,7 +23,7 @@ class StepMeter(Protocol):
         ...
 
     def exchange(self, buffer: Tensor) -> None:
-        """Learn of a tensor through which ranks exchange gradients; before `watch`, or while recording."""
+        """Learn of a tensor through which ranks exchange gradients or weights; before `watch`, or while recording."""
         ...
 
     def close(self) -> None:

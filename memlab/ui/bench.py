@@ -35,7 +35,7 @@ class Bench:
         self._session = Session()
         self._foresight = Foresight()
         self._foresight.wish(self._question)
-        self._run_asked = False
+        self._run_asked = self._behind = False
         self._shown_trouble: Trouble | None = None
         self._said = ""
         self.last_error: str | None = None
@@ -124,12 +124,18 @@ class Bench:
         self.last_error = sentence
         self._panel.say_error(sentence, details)
 
+    def _forgive(self) -> None:
+        """Take the red line back: it spoke of what was set before."""
+        if self.last_error is not None:
+            self.last_error = None
+            self._panel.say_error("")
+
     def _begin(self, plan: Plan) -> None:
         with self._lock:
             self._session.begin(plan)
             self._foresight.expect(plan)
-            self.last_error, self._shown_trouble, self._said = None, None, ""
-            self._panel.say_error("")
+            self._shown_trouble, self._said = None, ""
+            self._forgive()
             self._panel.say_notes([])
             self._refresh()
         self._pump.start()
@@ -141,14 +147,14 @@ class Bench:
                 self._run_asked = False
                 self._begin(self.plan)
             going = not self._session.ended.is_set()
-            if self._session.take():
+            if self._session.take() or self._behind:
                 self._show_news(ended=going and self._session.ended.is_set())
             self._show_foresight(self._foresight.take(), self._foresight.tell(self._session.ledger))
             self._refresh()
 
     def _show_news(self, *, ended: bool) -> None:
         session, newest = self._session, self._session.ledger.newest
-        draw(self._panel, session.ledger, self._foresight, in_full=ended)
+        self._behind = draw(self._panel, session.ledger, self._foresight, in_full=ended)
         if newest is not None:
             self._panel.say_notes(newest.notices)
         if session.trouble is not None and session.trouble is not self._shown_trouble:
@@ -207,6 +213,7 @@ class Bench:
     @guarded
     def _settings_changed(self) -> None:
         with self._lock:
+            self._forgive()
             if not self._controls.problem:
                 self._show_foresight(self._foresight.wish(self._question), runs_were_told=False)
             self._refresh()

@@ -8,6 +8,7 @@ from memlab.memory.cards import Card
 from memlab.memory.cards import card as card_named
 from memlab.run import Run
 from memlab.ui.heat_map_figure import available_bytes
+from memlab.ui.html import block_html, keys_html, plain_table_html
 from memlab.ui.palette import CATEGORY_COLOURS, category_label
 from memlab.units import GiB, MiB
 
@@ -61,10 +62,7 @@ class Budget:
         )
 
     def _repr_html_(self) -> str:
-        head, *body = self.rows()
-        names = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
-        rows = "".join(_row(row) for row in body)
-        return f"<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>{self._bars()}"
+        return plain_table_html(*self.rows()) + self._bars()
 
     def _bars(self) -> str:
         """Draw what the table says; so it is hidden from those who hear the table."""
@@ -72,9 +70,8 @@ class Budget:
         pixels = LONGEST_BAR / max(ends)
         bars = "".join(_bar(name, run, self.categories, pixels) for name, run in self.runs.items())
         lines = "".join(_limit(card, pixels) for card in self.cards)
-        keys = " ".join(f"{_block(name, 12)} {escape(category_label(name))}" for name in self.categories)
         picture = f'<div style="position:relative;padding-top:18px">{lines}{bars}</div>'
-        return f'<div aria-hidden="true">{picture}<div>{keys}</div></div>'
+        return f'<div aria-hidden="true">{picture}<div>{keys_html(self.categories)}</div></div>'
 
 
 def budget(runs: Mapping[str, Run], cards: Sequence[str] = ("rtx-4090", "a100-40gb", "a100-80gb")) -> Budget:
@@ -86,21 +83,11 @@ def budget(runs: Mapping[str, Run], cards: Sequence[str] = ("rtx-4090", "a100-40
     return Budget(dict(runs), tuple(sorted(map(card_named, cards), key=available_bytes)))
 
 
-def _row(row: tuple[str, ...]) -> str:
-    cells = "".join(f"<td>{escape(text)}</td>" for text in row[1:])
-    return f'<tr><th scope="row">{escape(row[0])}</th>{cells}</tr>'
-
-
 def _bar(name: str, run: Run, categories: Sequence[str], pixels: float) -> str:
-    blocks = "".join(_block(category, round(run.peak[category] * pixels)) for category in categories)
+    blocks = "".join(block_html(category, round(run.peak[category] * pixels)) for category in categories)
     words = f"{escape(name)}, {run.peak.total / GiB:.1f} GiB"
     head = f'<span style="display:inline-block;width:{NAME_WIDTH}px">{words}</span>'
     return f'<div style="white-space:nowrap">{head}{blocks}</div>'
-
-
-def _block(category: str, width: int) -> str:
-    colour = CATEGORY_COLOURS[category]
-    return f'<span style="display:inline-block;height:12px;width:{width}px;background:{colour}"></span>'
 
 
 def _limit(card: Card, pixels: float) -> str:

@@ -29,6 +29,8 @@ class Card:
         self.toggle.value = backend == "none" or beside is not None
         self.toggle.observe(self._show_table, "value")
         self._drawn = self._told = float("-inf")
+        self.table_waits = False
+        """The table tells less than the chart shows."""
         self.widget = self._laid_out(beside)
         self.names = {f"{self._class}-table": self.toggle.tooltip, f"{self._class}-chart": figure.title}
         self.draw(figure)
@@ -63,11 +65,12 @@ class Card:
         self._drawn = time.monotonic()
         _set(self.title, title_html(figure.title, figure.note))
         _set(self.legend, legend_html(figure) if figure.legend else "")
-        if settled or self._drawn - self._told >= TABLE_SECONDS:
+        self.table_waits = self.toggle.value and not settled and self._drawn - self._told < TABLE_SECONDS
+        if not self.table_waits:
             self._show_table()
 
     def _show_table(self, _change: object = None) -> None:
-        self._told = time.monotonic()
+        self._told, self.table_waits = time.monotonic(), False
         _set(self.table, table_html(self.figure.table) if self.toggle.value else "")
 
 

@@ -6,7 +6,8 @@ from html import escape
 
 from memlab.run import Run
 from memlab.trace import CATEGORIES
-from memlab.ui.palette import CATEGORY_COLOURS, category_label
+from memlab.ui.html import block_html, keys_html, plain_table_html
+from memlab.ui.palette import category_label
 from memlab.units import format_bytes
 
 LONGEST_BAR = 320
@@ -53,20 +54,17 @@ class Comparison:
         )
 
     def _repr_html_(self) -> str:
-        head, *body = self.rows()
-        names = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
-        rows = "".join(_row(row) for row in body)
-        return f"<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>{self._bars()}"
+        return plain_table_html(*self.rows()) + self._bars()
 
     def _bars(self) -> str:
-        keys = " ".join(f"{_block(name, 12)} {escape(category_label(name))}" for name in self.categories)
-        return f'<div aria-hidden="true">{"".join(map(self._bar, self.runs))}<div>{keys}</div></div>'
+        return f'<div aria-hidden="true">{"".join(map(self._bar, self.runs))}<div>{keys_html(self.categories)}</div></div>'
 
     def _bar(self, name: str) -> str:
         peak = self.runs[name].peak
         largest = max(run.peak.total for run in self.runs.values())
         blocks = "".join(
-            _block(category, round(LONGEST_BAR * peak[category] / largest)) for category in self.categories
+            block_html(category, round(LONGEST_BAR * peak[category] / largest))
+            for category in self.categories
         )
         return f"<div>{blocks} {escape(name)}, {format_bytes(peak.total)}</div>"
 
@@ -76,13 +74,3 @@ def compare(runs: Mapping[str, Run]) -> Comparison:
     if not runs:
         raise ValueError('there is nothing to compare: hand in runs by name, as in {"baseline": run}.')
     return Comparison(dict(runs))
-
-
-def _row(row: tuple[str, ...]) -> str:
-    cells = "".join(f"<td>{escape(text)}</td>" for text in row[1:])
-    return f'<tr><th scope="row">{escape(row[0])}</th>{cells}</tr>'
-
-
-def _block(category: str, width: int) -> str:
-    colour = CATEGORY_COLOURS[category]
-    return f'<span style="display:inline-block;height:12px;width:{width}px;background:{colour}"></span>'

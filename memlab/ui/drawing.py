@@ -9,8 +9,8 @@ from memlab.ui.run_figures import loss_figure, loss_scale_figure, run_peaks_figu
 from memlab.ui.spec import Figure
 
 
-def draw(panel: Panel, ledger: Ledger, foresight: Foresight, *, in_full: bool) -> None:
-    """Draw the cards that are due; all of them with `in_full`."""
+def draw(panel: Panel, ledger: Ledger, foresight: Foresight, *, in_full: bool) -> bool:
+    """Draw the cards that are due, all of them with `in_full`; tell whether any is behind what is known."""
     newest, drawn = ledger.newest, ledger.drawn
     figures = (
         (panel.memory, lambda: step_figure(ledger, foresight)),
@@ -21,11 +21,16 @@ def draw(panel: Panel, ledger: Ledger, foresight: Foresight, *, in_full: bool) -
     )
     if newest is not None and newest.memory is None and panel.memory.figure.series:
         figures = figures[1:]  # the last good figure stays until the new run has its own
+    behind = newest is not None and newest.ranks is not None and not (in_full or panel.ranks.lanes.due())
     panel.ranks.draw(newest.ranks if newest is not None else None, in_full=in_full)
     panel.show_loss_scale(any(record.loss_scales for record in drawn))
     for card, figure in figures:
         if in_full or card.due():
             card.draw(figure(), settled=in_full)
+            behind = behind or card.table_waits
+        else:
+            behind = True
+    return behind
 
 
 def step_figure(ledger: Ledger, foresight: Foresight) -> Figure:

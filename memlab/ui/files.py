@@ -5,6 +5,9 @@ from pathlib import Path
 
 from memlab.run import Run
 
+LONGEST = 50
+"""Letters of a run's name in the name of its file."""
+
 
 def save_run(run: Run, name: str, path: str | Path | None = None) -> Path:
     """Write `run` as JSON to `path`, or to a file in this folder that is named after it and is new."""
@@ -14,7 +17,8 @@ def save_run(run: Run, name: str, path: str | Path | None = None) -> Path:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[^\w-]+", "-", name).strip("-") or "unnamed"
+    # File systems take 255 bytes of a name, and a letter is four at most.
+    return re.sub(r"[^\w-]+", "-", name)[:LONGEST].strip("-") or "unnamed"
 
 
 def _free(stem: str) -> Path:

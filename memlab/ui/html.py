@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from memlab.ui.palette import INK
+from memlab.ui.palette import CATEGORY_COLOURS, INK, category_label
 from memlab.ui.spec import FILLED, STACKED, Figure, Series, Table
 
 STYLE = f"<style>{Path(__file__).with_name('style.css').read_text(encoding='utf-8')}</style>"
@@ -12,12 +12,32 @@ STYLE = f"<style>{Path(__file__).with_name('style.css').read_text(encoding='utf-
 
 def table_html(table: Table, empty: str = "Nothing yet: press Run.") -> str:
     """Return `table` with its caption and heads named for screen readers."""
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.header)
-    body = "".join(_row(row) for row in table.rows)
+    body = "".join(map(_row, table.rows))
     if not table.rows:
         body = f'<tr><td colspan="{len(table.header)}">{escape(empty)}</td></tr>'
     caption = f"<caption>{escape(table.caption)}</caption>"
-    return f'<table class="memlab-table">{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<table class="memlab-table">{caption}{_head(table.header)}<tbody>{body}</tbody></table>'
+
+
+def plain_table_html(head: Sequence[str], *rows: Sequence[str]) -> str:
+    """Return a table for the output of a cell, which brings its own look."""
+    return f"<table>{_head(head)}<tbody>{''.join(map(_row, rows))}</tbody></table>"
+
+
+def block_html(category: str, width: int) -> str:
+    """Return a block of the colour of `category`, `width` pixels wide."""
+    colour = CATEGORY_COLOURS[category]
+    return f'<span style="display:inline-block;height:12px;width:{width}px;background:{colour}"></span>'
+
+
+def keys_html(categories: Sequence[str]) -> str:
+    """Return the names of `categories`, each beside its colour."""
+    return " ".join(f"{block_html(name, 12)} {escape(category_label(name))}" for name in categories)
+
+
+def _head(names: Sequence[str]) -> str:
+    cells = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
+    return f"<thead><tr>{cells}</tr></thead>"
 
 
 def _row(row: Sequence[str]) -> str:

@@ -88,7 +88,8 @@ class Panel:
         buttons = _box("memlab-buttons", self.run_button, self.pause_button, self.stop_button)
         self.cancel_button.add_class("memlab-small")
         self.offer_cancel(False)
-        side = _column("memlab-side", controls.widget, buttons, self.why, self.forecast, self.cancel_button)
+        messages = _column("memlab-messages", self.error, self.why, self.notes)
+        side = _column("memlab-side", controls.widget, self.forecast, self.cancel_button)
         charts = _column(
             "memlab-charts",
             self.memory.widget,
@@ -98,13 +99,12 @@ class Panel:
         )
         for widget, kind in ((self.state, "memlab-state"), (self.progress, "memlab-progress")):
             widget.add_class(kind)
-        self.state.add_class("memlab-push")
+        self.chip.add_class("memlab-push")
         return _column(
             "memlab-bench",
             HTML(STYLE),
-            _box("memlab-top", name, self.chip, self.target, self.state, self.progress, self.names),
-            _column("memlab-messages", self.error, self.notes),
-            _box("memlab-body", side, charts),
+            _box("memlab-top", name, buttons, self.state, self.progress, self.chip, self.target, self.names),
+            _box("memlab-body", messages, side, charts),
         )
 
 

@@ -64,20 +64,28 @@ class Record:
 
     @property
     def predicted_peak(self) -> int | None:
-        """The predicted peak of the steps that it has made, in bytes; None without a prediction."""
+        """The predicted peak of the steps that were metered, in bytes; None without a prediction."""
         if self.prediction is None:
             return None
         peaks = self.prediction.step_peaks
         # Where batches differ in shape, only the steps that were traced are known one by one.
         known = len(peaks) == self.prediction.plan.steps
-        made = peaks[: max(1, len(self.losses))] if known else ()
+        made = peaks[: max(1, len(self.step_peaks))] if known else ()
         return max(made, default=self.prediction.peak.total)
 
     @property
     def difference(self) -> int | None:
-        """Measured minus predicted peak, in bytes; None where either is missing."""
-        predicted = self.predicted_peak
-        return None if predicted is None or self.peak is None else self.peak.total - predicted
+        """Measured minus predicted peak, in bytes; None where either is missing.
+
+        None too where Stop broke off the step that holds the peak: whole steps are predicted.
+        """
+        if self.predicted_peak is None or self.peak is None or self._broken_off:
+            return None
+        return self.peak.total - self.predicted_peak
+
+    @property
+    def _broken_off(self) -> bool:
+        return self.stopped and self.peak is not None and self.peak.step >= len(self.losses)
 
     @property
     def first_bad_step(self) -> int | None:

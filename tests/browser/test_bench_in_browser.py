@@ -14,12 +14,14 @@ from nbformat.v4 import new_code_cell, new_notebook
 pytestmark = pytest.mark.browser
 
 LONG = "memlab.Bench(model='mlp', micro_batch_size=4, gradient_accumulation_steps=4, steps=100_000)"
+NOTED = LONG.replace("mlp", "convnet")
+"""BatchNorm under accumulation: a note of three lines or more."""
 SERIOUS = ("serious", "critical")
 
 
-def notebook(folder: Path) -> str:
+def notebook(folder: Path, bench: str = LONG) -> str:
     """Write a notebook with a bench whose run lasts until it is stopped; return its name."""
-    cells = [new_code_cell("import memlab"), new_code_cell(f"bench = {LONG}\nbench"), new_code_cell("1 + 1")]
+    cells = [new_code_cell("import memlab"), new_code_cell(f"bench = {bench}\nbench"), new_code_cell("1 + 1")]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), folder / "bench.ipynb")
     return "bench.ipynb"
@@ -157,6 +159,35 @@ def test_the_whole_way_of_a_learner(
         assert overlaps(view) == []
         assert violations(view, axe) == []
         assert view.complaints == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1366, 683])
+def test_run_pause_and_stop_stay_in_sight_whatever_is_noted(light: Lab, width: int) -> None:
+    with opened(light, notebook(light.folder, NOTED), width=width) as view:
+        view.close_sidebar()
+        view.run_all()
+        head = view.page.locator(".memlab-top").bounding_box()["height"]
+        start(view)
+        view.wait(lambda: "BatchNorm" in view.said())
+
+        for part in (".memlab-bench", ".memlab-is-loss-chart", ".memlab-is-step-peaks-chart"):
+            view.page.evaluate("place => document.querySelector(place).scrollIntoView()", part)
+            view.page.wait_for_timeout(300)
+            assert out_of_sight(view) == [], part
+        if width == 1366:
+            assert view.page.locator(".memlab-top").bounding_box()["height"] == head, "controls move"
+        stop(view, "A")
+
+
+def out_of_sight(view: Notebook) -> list[str]:
+    """Return those of Run, Pause and Stop that the middle of a click would miss."""
+    script = """() => [...document.querySelectorAll('.memlab-buttons button')].filter((button) => {
+      const box = button.getBoundingClientRect();
+      const hit = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+      return hit === null || !button.contains(hit);
+    }).map((button) => button.innerText)"""
+    return view.page.evaluate(script)
 
 
 @pytest.mark.slow

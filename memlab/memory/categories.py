@@ -104,9 +104,13 @@ class Categories:
     def _settle_survivors(self) -> None:
         for reference in self._models:
             if (model := reference()) is not None:
-                self._ledger.label(model.parameters(), PARAMETERS, only=UNSETTLED)
-                self._ledger.label(model.buffers(), BUFFERS, only=UNSETTLED)
-                self._ledger.label(_gradients(model.parameters()), GRADIENTS, only=UNSETTLED)
+                # Without their names and the sets of model.parameters(): a third of its time, at each step.
+                modules = [*model.modules()]
+                weights = [w for module in modules for w in module._parameters.values() if w is not None]
+                buffers = [b for module in modules for b in module._buffers.values() if b is not None]
+                self._ledger.label(weights, PARAMETERS, only=UNSETTLED)
+                self._ledger.label(buffers, BUFFERS, only=UNSETTLED)
+                self._ledger.label(_gradients(weights), GRADIENTS, only=UNSETTLED)
         for optimizer in self._optimizers:
             self._ledger.label(_weights(optimizer), self._of_other_weights, only=UNSETTLED)
             self._ledger.label(_state(optimizer), OPTIMIZER_STATE, only=UNSETTLED)

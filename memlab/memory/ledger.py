@@ -2,7 +2,8 @@
 
 import weakref
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -32,10 +33,12 @@ class Storage(weakref.ref):
 class Ledger:
     """Records births and deaths of storages of one kind of device; `close_step` turns them into a Trace."""
 
-    def __init__(self, device_type: str) -> None:
-        self._type = device_type
+    def __init__(self, device_type: str, *, dataless: bool = False) -> None:
+        """`dataless`: some of the tensors hold no data (FakeTensor)."""
         # One attribute of a tensor: `tensor.device.type` takes ten times as long.
-        self._is_here = attrgetter(_HERE.get(device_type, f"is_{device_type}"))
+        self.is_here = attrgetter(_HERE.get(device_type, f"is_{device_type}"))
+        if dataless:  # whose attributes come by a dispatch
+            self.is_here = partial(_is_fake_here, device_type, self.is_here)
         self.live: dict[int, Storage] = {}
         """By the storage's id; what died stays until another storage has the id, or the step ends."""
         self._emptied: dict[int, Storage] = {}  # resized to nothing, and not yet filled again
@@ -49,12 +52,6 @@ class Ledger:
         self._died = self._log.append  # the whole callback of a death, and no Python: a third of its time
         self._marks: list[list[int]] = [[0, SETUP, 0, 0]]  # from this change on: phase, micro-step, step
         self._places: list[tuple[int, int]] = [(0, 0)]  # from this change on: index of the module
-
-    def is_here(self, tensor: Tensor) -> bool:
-        """Say whether `tensor` is on the ledger's kind of device."""
-        if type(tensor) is FakeTensor:  # its other attributes come by a dispatch
-            return tensor.fake_device.type == self._type
-        return self._is_here(tensor)
 
     def __len__(self) -> int:
         """Changes since the step began."""
@@ -212,17 +209,26 @@ class Ledger:
 _number = attrgetter("number")
 
 
+def _is_fake_here(device_type: str, is_here: Callable[[Tensor], bool], tensor: Tensor) -> bool:
+    return tensor.fake_device.type == device_type if type(tensor) is FakeTensor else is_here(tensor)
+
+
 def _in_force(starts: list[int], length: int) -> np.ndarray:
     """Return, for each of `length` changes, which of the marks at `starts` was the last before it."""
     return np.searchsorted(np.array(starts), np.arange(length), side="right") - 1
 
 
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
 def plain(tensors: Iterable[Any]) -> Iterable[Tensor]:
     """Yield the tensors that own plain storages: those within sparse tensors and wrapper subclasses too."""
     for tensor in tensors:
-        if not isinstance(tensor, Tensor):
+        if type(tensor) in _PLAIN and tensor.layout is torch.strided:
+            yield tensor  # nearly all of them
+        elif not isinstance(tensor, Tensor):
             continue
-        if tensor.layout is torch.sparse_coo:
+        elif tensor.layout is torch.sparse_coo:
             yield from (tensor._indices(), tensor._values())
         elif tensor.layout is not torch.strided:
             continue  # mkldnn's opaque layout shows no storage

@@ -59,7 +59,7 @@ class Meter:
         self._begin()
 
     def _begin(self) -> None:
-        self._ledger = Ledger(self._device.type)
+        self._ledger = Ledger(self._device.type, dataless=self._dataless is not None)
         self._categories = Categories(self._ledger)
         self._phases = Phases(self._ledger, self._categories, self._end_step, self._dataless)
         self._allocator = allocator_for(self._device, self._reset_peaks)

@@ -31,8 +31,16 @@ class Phases:
         self._phase, self._micro_step = FORWARD, 0
         self._first_of_micro_step = 0  # index into the ledger's born
         self._recomputed_from: int | None = None
-        self._stepped = False
         self._stepped_in_backward = False
+
+    @property
+    def _stepped(self) -> bool:
+        """Whether an optimizer stepped; the dispatch mode asks nobody while it says no."""
+        return self.mode.may_begin_step
+
+    @_stepped.setter
+    def _stepped(self, stepped: bool) -> None:
+        self.mode.may_begin_step = stepped
 
     def go(self, phase: int, micro_step: int | None = None) -> None:
         """From here on the program is in `phase`; `micro_step` None: as before."""

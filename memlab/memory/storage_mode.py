@@ -58,7 +58,8 @@ class StorageMode(TorchDispatchMode):
         self.ledger = ledger
         self._live = ledger.live
         self._turn = turn  # called with (in backward, recomputing) when either changes
-        self._begins = begins  # called before anything is entered
+        self._begins = begins  # called before anything is entered, where that may begin a step
+        self.may_begin_step = False
         self._kinds: dict[int, int] = {}  # by id, for torch hashes operators in Python
         self._held: list[Any] = []  # the operators, so that no other takes an id
         self.in_backward = False
@@ -169,10 +170,13 @@ class StorageMode(TorchDispatchMode):
                 self._enter(part, args)
             return
         known = self._live.get(id(untyped))
-        if (known is None or known() is not untyped) and untyped.nbytes() and self.ledger.is_here(out):
-            self._begins()
-            is_input = self.in_forward and not self.inside_module and not _tracked(args)
-            self.ledger.enter(untyped, INPUTS if is_input else TEMPORARIES)
+        if known is None or known() is not untyped:
+            ledger = self.ledger
+            if untyped.nbytes() and ledger.is_here(out):
+                if self.may_begin_step:
+                    self._begins()
+                is_input = self.in_forward and not self.inside_module and not _tracked(args)
+                ledger.enter(untyped, INPUTS if is_input else TEMPORARIES)
 
     def _enter_cast(self, out: Tensor, args: Any) -> None:
         """Autocast casts a weight by a copy of its type; a batch moves to the device by one."""

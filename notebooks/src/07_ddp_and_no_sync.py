@@ -313,9 +313,22 @@ memlab.compare({name: Rank(peak=run.peaks_by_phase["optimizer"]) for name, run i
 [f"ZeRO-1, rank {rank.rank}: peak {rank.peak.total:,} B" for rank in runs["ZeRO-1"].ranks]
 
 # %% [markdown]
-# FSDP2 pays for exchanging only once a window (its `no_sync` is `set_requires_gradient_sync(False)`): between
-# micro-batches a rank keeps *whole* gradients. Set `steps=2` for it above, and look when its peak comes. With
-# `gradient_sync="every-micro-step"` it goes back, for K times the traffic.
+# What comes on top has to travel. **How often does FSDP2 gather weights in one step of four micro-batches, and how
+# often does it exchange gradients?**
+
+# %%
+counts = runs["FSDP2"].ranks[0].communication
+for calls, size in (("gradient_exchanges", "gradient_bytes"), ("weight_gathers", "weight_bytes")):
+    print(f"{calls}: {counts[calls]}, {counts[size]:,} B")
+
+# %% [markdown]
+# Gradients travel once a window, by **reduce-scatter**: each rank receives its share of their sum. Weights are
+# gathered by **all-gather** in *every* micro-batch: each of the 4 blocks for forward and once more for backward, and
+# the rest once. That makes 4 x (2 x 4 + 1), and `no_sync` saves none of it.
+#
+# For exchanging gradients only once a window (its `no_sync` is `set_requires_gradient_sync(False)`) FSDP2 pays in
+# memory: between micro-batches a rank keeps *whole* gradients. Set `steps=2` for it above, and look when its peak
+# comes. With `gradient_sync="every-micro-step"` it goes back, for K times the traffic of gradients.
 #
 # **Exercise 07-e.** 6,738,415,616 weights, gradients and AdamW's two moments, all FP32. How many GB (1e9 bytes)
 # of these does each of 8 ranks hold with FSDP2?
@@ -354,7 +367,7 @@ exit_status = main(words.split())
 #
 # Press **Run**. Each lane is a rank; forward, backward and all-reduce are bars on one clock. Where does the
 # all-reduce lie? Now set *sync* to *backward only*, then to *never*, and watch bars, counts, and the line about
-# the weights. Then try 4 ranks, ZeRO-1 and FSDP2, and look at the memory of each rank.
+# the weights. Then try 4 ranks, ZeRO-1 and FSDP2, and look at the memory of each rank, and at FSDP2's all-gathers.
 
 # %% tags=["nbval-ignore-output"]
 bench = memlab.Bench(model="mlp", micro_batch_size=4, gradient_accumulation_steps=4, world_size=2, steps=100)
@@ -370,4 +383,4 @@ bench
 # - Divide by the tokens of all ranks, and multiply by the number of ranks, which DDP divides by.
 # - BatchNorm sees one rank's micro-batch. SyncBatchNorm needs GPUs; GroupNorm needs nothing.
 # - DDP holds everything, and buckets as large as the gradients; views save that copy. ZeRO-1 divides the optimizer's
-#   state, FSDP2 weights and gradients too, and then `no_sync` costs memory.
+#   state, FSDP2 weights and gradients too, gathers weights in every micro-batch, and then `no_sync` costs memory.

@@ -164,7 +164,7 @@ def test_ctrl_c_in_a_search_is_one_line_and_130() -> None:
 def test_a_prediction_that_takes_long_says_so_and_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("memlab.cli.predict.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("memlab.predicting.attended.QUIET_SECONDS", 0.0)
 
     assert main(["predict", "--model", "gpt2", "--card", "t4", "--micro-batch-size", "3"]) == 0
 

@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "memlab"
 LAYERS = (
-    {"units", "catalog", "plan", "plan_rules", "plan_ranks", "trace", "run", "events", "logits"},
+    {"units", "catalog", "plan", "plan_rules", "plan_ranks", "trace", "run", "events", "logits", "late_bar"},
     {"device", "optimizers", "models", "data", "cross_entropy"},
     {"workload"},
     {"training", "memory"},

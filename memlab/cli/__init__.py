@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import memlab
 from memlab.cli import doctor, lab, plan, predict, train
-from memlab.cli.apart import leave_if_computing
 from memlab.cli.output import drop_output, standard_error
 from memlab.cli.parser import Parser, UsageError
 from memlab.cli.plan_flags import in_flags
@@ -34,7 +33,6 @@ def _run(arguments: Sequence[str]) -> int:
         return 0
     except KeyboardInterrupt:
         print("memlab: interrupted.", file=sys.stderr)
-        leave_if_computing(130)
         return 130
 
 

@@ -5,12 +5,11 @@ import json
 from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any
 
-from memlab.cli.apart import computed_apart
-from memlab.cli.late_bar import LateBar
 from memlab.cli.output import add_json_flag, check_writable, put
 from memlab.cli.parser import Parser, UsageError
 from memlab.cli.plan_flags import add_plan_flags, given_fields, parsed
 from memlab.cli.plan_report import plan_report
+from memlab.late_bar import LateBar
 from memlab.plan import Plan
 
 if TYPE_CHECKING:
@@ -66,15 +65,12 @@ def _searched(options: argparse.Namespace, asked: dict[str, Any], fields: dict[s
 
     bucket_view = fields.pop("gradient_as_bucket_view", False)
     with LateBar(QUIET_SECONDS, unit="combination") as bar:
-        return computed_apart(
-            lambda: feasible_plans(
-                **asked,
-                largest_only=options.largest_only,
-                gradient_as_bucket_view=bucket_view,
-                progress=lambda done, total, plan: bar.note(done, total, _in_short(plan)),
-                **fields,
-            ),
-            meanwhile=bar.draw,
+        return feasible_plans(
+            **asked,
+            largest_only=options.largest_only,
+            gradient_as_bucket_view=bucket_view,
+            progress=lambda done, total, plan: bar.draw(done, total, _in_short(plan)),
+            **fields,
         )
 
 

@@ -2,15 +2,11 @@
 
 import argparse
 
-from memlab.cli.apart import computed_apart
-from memlab.cli.late_bar import LateBar
 from memlab.cli.output import add_json_flag, check_writable, put
 from memlab.cli.parser import Parser
 from memlab.cli.plan_flags import add_plan_flags, plan_from
 from memlab.cli.prediction_report import prediction_report
 
-QUIET_SECONDS = 10.0
-"""A prediction that takes longer says for how long it has gone on."""
 HELP = "predict the memory of one plan, on a GPU that need not be here"
 
 
@@ -29,7 +25,6 @@ def run(options: argparse.Namespace) -> int:
     check_writable(options.json)
     from memlab.engine.predict import predict
 
-    with LateBar(QUIET_SECONDS, bar_format="predicting for {elapsed}; Ctrl-C ends it") as bar:
-        result = computed_apart(lambda: predict(plan, card=options.card), meanwhile=bar.draw)
+    result = predict(plan, card=options.card)
     put(options.json, result.to_json(), lambda: prediction_report(result))
     return 0

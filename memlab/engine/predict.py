@@ -23,12 +23,15 @@ LEAVES_OUT = "the CUDA context; workspaces of cuBLAS, cuDNN and of reductions; m
 """What no operation shows: `memlab.memory.beyond` has sizes."""
 
 
-def predict(plan: Plan, card: str | None = None, workload: Workload | None = None) -> Run:
+def predict(
+    plan: Plan, card: str | None = None, workload: Workload | None = None, *, progress: bool = True
+) -> Run:
     """Return what `plan` would need, without training it.
 
     On a CPU plan without `card` it is what `measure` finds, to the byte. With one, CUDA's rules and a
     model of its allocator give peak, `peak_allocated` and `peak_reserved`, and whether they fit the
-    card; `environment` says what is left out. Raises CardError for a card that is not in the table,
+    card; `environment` says what is left out. What takes more than ten seconds says so on standard error,
+    unless `progress` is False; an interrupt ends it. Raises CardError for a card that is not in the table,
     PlanError where `plan` is none.
     """
     if not isinstance(plan, Plan):
@@ -37,13 +40,13 @@ def predict(plan: Plan, card: str | None = None, workload: Workload | None = Non
         )
     target = card_named(card) if card is not None else _card_of(resolve_device(plan.device))
     if workload is not None:
-        return _predicted(plan, target, workload)
-    return _remembered(plan, target)
+        return _predicted(plan, target, workload, progress)
+    return _remembered(plan, target, progress)
 
 
 @lru_cache(maxsize=256)
-def _remembered(plan: Plan, card: Card | None) -> Run:
-    return _predicted(plan, card, workload_for(plan))
+def _remembered(plan: Plan, card: Card | None, progress: bool) -> Run:
+    return _predicted(plan, card, workload_for(plan), progress)
 
 
 def _card_of(device: torch.device) -> Card | None:
@@ -60,9 +63,10 @@ def _card_of(device: torch.device) -> Card | None:
         ) from None
 
 
-def _predicted(plan: Plan, card: Card | None, workload: Workload) -> Run:
+def _predicted(plan: Plan, card: Card | None, workload: Workload, progress: bool) -> Run:
     steps = steps_to_trace(plan, workload)
-    found = trial(plan, workload, steps.traced, None if card is None else card.compute_capability)
+    capability = None if card is None else card.compute_capability
+    found = trial(plan, workload, steps.traced, capability, progress=progress)
     held = _by_the_cpu(found) if card is None else _by_the_allocator(found, card)
     return Run(
         plan=plan,

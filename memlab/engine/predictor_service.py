@@ -53,7 +53,7 @@ def serve() -> None:
     torch.set_num_threads(1)  # it computes nothing, and the run beside it does
     threading.Thread(target=_read, args=(sys.stdin, questions), daemon=True).start()
     with suppress(PlanError):  # no text, no such device: the question itself will say so
-        predict(Plan(micro_batch_size=1, sequence_length=8, steps=2))
+        predict(Plan(micro_batch_size=1, sequence_length=8, steps=2), progress=False)
     while True:
         question, dropped = questions.take()
         words = {"number": question["number"], "dropped": dropped, **answer(question)}
@@ -69,7 +69,7 @@ def _read(lines: TextIO, questions: Questions) -> None:
 def answer(question: dict[str, Any]) -> dict[str, Any]:
     """Return the Run and the memory of its steps as JSON's values, or why there is none."""
     try:
-        run = predict(Plan.from_dict(question["plan"]), question["card"])
+        run = predict(Plan.from_dict(question["plan"]), question["card"], progress=False)
     except ValueError as error:  # PlanError, CardError, and what a prediction refuses: one sentence each
         return {"refusal": str(error)}
     except Exception as error:  # whatever it is must reach the learner, as text alone

@@ -31,7 +31,7 @@ class Fitting:
         alike = same_memory(plan)
         if alike not in self._fits:
             before(plan)
-            run = predict(alike, card=self.card)
+            run = predict(alike, card=self.card, progress=False)
             # The trace is large and not needed any more.
             self._fits[alike] = replace(run, trace=None), gradient_bytes(run)
         run, gradients = self._fits[alike]

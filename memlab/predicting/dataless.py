@@ -46,6 +46,9 @@ class DatalessMode(TorchDispatchMode):
         """Gets what kernels make for themselves."""
         self.calls: list[tuple[int, Any]] | None = None
         """Where wanted: each operator that may make tensors, with the number of changes in the ledger before it."""
+        self.wanted = False
+        """Whether `attend` is to be called before the next operation."""
+        self.attend: Callable[[], None] | None = None
         self.device = device
         self.on_host = device.type == "cpu"
         # By id, for torch hashes operators in Python; they are held here, so that no other takes an id.
@@ -80,6 +83,10 @@ class DatalessMode(TorchDispatchMode):
         """Return what an operation gives; no other mode sees how."""
         if func is _DEVICE_OF:
             return args[0].fake_device if type(args[0]) is FakeTensor else args[0].device
+        if self.wanted:
+            self.wanted = False
+            if self.attend is not None:
+                self.attend()
         kwargs = kwargs or {}
         kind = self._kinds.get(id(func))
         if kind is None:

@@ -6,6 +6,7 @@ from contextlib import closing
 import torch
 
 from memlab.memory.meter import Meter
+from memlab.predicting.attended import attended
 from memlab.predicting.card_device import card_device
 from memlab.predicting.dataless import DatalessMode, without_data
 from memlab.predicting.refusals import RecordingError, own_autocast, refusals_explained
@@ -16,12 +17,15 @@ from memlab.trace import Trace
 Iteration = Callable[[], object]
 
 
-def record(setup: Callable[[torch.device], Iteration], iterations: int = 3) -> Trace:
+def record(
+    setup: Callable[[torch.device], Iteration], iterations: int = 3, *, progress: bool = True
+) -> Trace:
     """Return what `iterations` calls of `setup(device)`'s result allocate on that device; no GPU is needed.
 
     Tensors on the device lack data, host tensors are real. What set-up leaves alive is the trace's
     `held`, placed as `model.to(device)` would. Each iteration is one step of the trace. Raises
-    RecordingError, with the source line, where the program reads data of the device.
+    RecordingError, with the source line, where the program reads data of the device. What takes more than
+    ten seconds says so on standard error, unless `progress` is False; an interrupt ends it.
     """
     if not callable(setup):
         raise RecordingError(
@@ -37,11 +41,12 @@ def record(setup: Callable[[torch.device], Iteration], iterations: int = 3) -> T
     meter = Meter(device=device, dataless=mode)
     mode.ledger = meter.ledger
     with closing(meter), refusals_explained(), own_autocast(device), weight_cache(), without_data(mode):
-        with meter.setting_up():
-            iteration = _callable(setup(device))
-        for _ in range(iterations):
-            with meter.recording(marked=False):
-                iteration()
+        with attended(mode, "recording", progress=progress):
+            with meter.setting_up():
+                iteration = _callable(setup(device))
+            for _ in range(iterations):
+                with meter.recording(marked=False):
+                    iteration()
         return meter.trace
 
 

@@ -8,6 +8,7 @@ import torch
 
 from memlab.memory.peaks import Peaks
 from memlab.plan import Plan
+from memlab.predicting.attended import attended
 from memlab.predicting.by_blocks import recorded, recorded_by_blocks
 from memlab.predicting.card_device import card_device
 from memlab.predicting.dataless import DatalessMode, without_data
@@ -40,11 +41,13 @@ def trial(
     capability: tuple[int, int] | None = None,
     *,
     every_block: bool = False,
+    progress: bool = False,
 ) -> Trial:
     """Train `plan` on `steps` without data: nothing is computed, and no parameter gets a value.
 
     By the rules of a card with this compute capability; None: by the CPU's. `every_block` traces all
-    blocks of a model, also where a few of them tell of the others: the same result, later.
+    blocks of a model, also where a few of them tell of the others: the same result, later. `progress` as
+    `attended` has it.
     """
     device = torch.device("cpu") if capability is None else card_device()
     mode = DatalessMode(device, cpu.RULES if capability is None else cuda.RULES)
@@ -53,6 +56,7 @@ def trial(
         stack.enter_context(predicting_for(capability or AMPERE))
         stack.enter_context(weight_cache())
         stack.enter_context(without_data(mode))
+        stack.enter_context(attended(mode, "predicting", progress=progress))
         # ZeRO-1 gives a rank weights of some blocks and not of others.
         in_full = every_block or plan.data_parallel == "zero1"
         trace = recorded if in_full else recorded_by_blocks

@@ -17,7 +17,6 @@ class LateBar:
         self._quiet_until = time.perf_counter() + quiet_seconds
         self._settings = settings
         self._bar: Any = None
-        self._now: tuple[int, int | None, str] = (0, None, "")
 
     def __enter__(self) -> Self:
         return self
@@ -26,15 +25,10 @@ class LateBar:
         if self._bar is not None:
             self._bar.close()
 
-    def note(self, done: int, total: int, what: str) -> None:
-        """Note how far it is; from any thread."""
-        self._now = done, total, what
-
-    def draw(self) -> None:
-        """Draw what was noted last, in the thread that hears Ctrl-C: so nothing is drawn after an interruption."""
+    def draw(self, done: int = 0, total: int | None = None, what: str = "") -> None:
+        """Say how far it is, once it has taken long."""
         if time.perf_counter() < self._quiet_until:
             return
-        done, total, what = self._now
         if self._bar is None:
             from tqdm import tqdm
 

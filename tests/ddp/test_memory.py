@@ -71,4 +71,5 @@ def test_fsdp2_without_exchange_keeps_whole_gradients(pool: Ranks) -> None:
     last = last_step(pool(2), **fields)["phases"]["forward"]
 
     # The share of the gradients that a rank holds gives way to all of them, on every rank.
+    assert last["gradients"] == WHOLE
     assert sum(last.values()) - sum(every.values()) == pytest.approx(WHOLE / 2, rel=0.02)

@@ -70,6 +70,16 @@ def test_each_collective_has_a_span_in_its_micro_step(pool: Ranks) -> None:
     assert step["seconds"] == pytest.approx(sum(end - begin for begin, end in spans))
 
 
+def test_gathered_weights_are_parameters_and_flat_buffers_are_for_communication(pool: Ranks) -> None:
+    forward = pool(2).run("metered", fields={**GPT, "world_size": 2})[0][-1]["phases"]["forward"]
+
+    blocks, rest = parts(2)
+    share = (sum(blocks) + rest) // 2
+    # At most one block is whole, and its all-gather's buffer lies beside that of the one before.
+    assert forward["parameters"] == share + rest + blocks[-1]
+    assert forward["communication_buffers"] == 2 * blocks[-1]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("checkpointing", ["none", "full"])
 @pytest.mark.parametrize("world_size", [3, 4])

@@ -148,14 +148,43 @@ def test_micro_batches_are_no_larger_than_the_data() -> None:
 
 def test_ddp_buckets_are_one_more_copy_of_the_gradients() -> None:
     alone, with_ddp, as_views = (
-        feasible_plans("mlp", A100, 8, world_size, micro_batch_size=2, gradient_as_bucket_view=view, **ONE)[0]
-        for world_size, view in ((1, False), (2, False), (2, True))
+        feasible_plans(
+            "mlp", A100, 4 * ranks, ranks, micro_batch_size=4, gradient_as_bucket_view=view, **ONE
+        )[0]
+        for ranks, view in ((1, False), (2, False), (2, True))
     )
 
-    assert with_ddp.ddp_bucket_bytes == 4 * MODELS["mlp"].parameters
-    assert alone.ddp_bucket_bytes == as_views.ddp_bucket_bytes == 0
-    assert with_ddp.headroom_bytes == as_views.headroom_bytes - with_ddp.ddp_bucket_bytes
-    assert (with_ddp.plan.world_size, with_ddp.plan.gradient_accumulation_steps) == (2, 2)
+    copy = 4 * MODELS["mlp"].parameters
+    assert with_ddp.peak["communication_buffers"] == as_views.peak["communication_buffers"] == copy
+    assert with_ddp.peak.total - alone.peak.total == copy
+    assert alone.peak["communication_buffers"] == 0 and as_views.peak["gradients"] < alone.peak["gradients"]
+
+
+@pytest.mark.parametrize("data_parallel", ["ddp", "zero1", "fsdp2"])
+def test_a_fit_of_several_ranks_is_the_prediction_of_one_of_them(data_parallel: str) -> None:
+    several = {"data_parallel": data_parallel, "micro_batch_size": 2}
+
+    best = feasible_plans("gpt-tiny", A100, 24, 4, sequence_length=16, **ONE, **several)[0]
+
+    plan = best.plan
+    run = predict(plan, card="a100-80gb")
+    assert (plan.data_parallel, plan.world_size, plan.gradient_accumulation_steps) == (data_parallel, 4, 3)
+    assert (best.peak, best.peak_reserved) == (run.peak, run.peak_reserved)
+
+
+def test_what_ranks_divide_makes_a_model_fit_that_fits_no_card_alone() -> None:
+    seven = {
+        "precision": "fp32",
+        "sequence_length": 128,
+        "micro_batch_size": 1,
+        "activation_checkpointing": "full",
+    }
+
+    with pytest.raises(NothingFits, match="nothing fits"):
+        feasible_plans("llama-7b", A100, 8, 8, fused=True, **seven)
+    found = feasible_plans("llama-7b", A100, 8, 8, fused=True, data_parallel="fsdp2", **seven)
+
+    assert found[0].headroom_bytes > 0
 
 
 def test_bf16_is_proposed_only_where_the_card_has_it() -> None:
@@ -194,6 +223,8 @@ def test_what_its_weights_alone_rule_out_is_not_predicted() -> None:
         {"model": "gpt-tiny", "precision": "bf16-true", "master_weights": True},
         {"model": "gpt-tiny", "precision": "bf16-true", "lora_rank": 2},
         {"model": "gpt-tiny", "sequence_length": 8},
+        {"model": "gpt-tiny", "world_size": 4, "data_parallel": "zero1"},
+        {"model": "gpt-tiny", "world_size": 4, "data_parallel": "fsdp2"},
     ],
     ids=str,
 )

@@ -63,12 +63,10 @@ def _searched(options: argparse.Namespace, asked: dict[str, Any], fields: dict[s
     """Return the proposals, with a progress bar on standard error where they take long."""
     from memlab.planner import feasible_plans
 
-    bucket_view = fields.pop("gradient_as_bucket_view", False)
     with LateBar(QUIET_SECONDS, unit="combination") as bar:
         return feasible_plans(
             **asked,
             largest_only=options.largest_only,
-            gradient_as_bucket_view=bucket_view,
             progress=lambda done, total, plan: bar.draw(done, total, _in_short(plan)),
             **fields,
         )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from memlab.plan import Plan
+from memlab.plan import DataParallel, Plan
 from memlab.units import format_bytes
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _cells(rank: int, proposal: "Proposal") -> tuple[str, ...]:
         plan.precision,
         plan.activation_checkpointing,
         f"{update_name(plan)} {plan.optimizer}",
-        format_bytes(proposal.needed_bytes),
+        format_bytes(proposal.peak_reserved),
         format_bytes(proposal.headroom_bytes),
     )
 
@@ -56,20 +56,21 @@ def update_name(plan: Plan) -> str:
     return "for-loop" if plan.foreach is False else "foreach"
 
 
+_RANKS: dict[DataParallel, str] = {
+    "ddp": "Each rank holds DDP's buckets too: they are in it.",
+    "zero1": "It is what the rank with the largest share of the optimizer's state needs, with DDP's buckets.",
+    "fsdp2": "It is what a rank needs with its shares and with the weights that FSDP2 gathers.",
+}
+
+
 def _notes(proposals: Sequence["Proposal"]) -> list[str]:
     notes = [
         "speed: samples per second against rank 1, by a roofline of each operation at the card's published rates; "
         "it ranks plans and is no timing (docs/planner.md).",
         "needs: the allocator's peak reserve. Left out: CUDA context beyond its smallest, workspaces of cuBLAS and cuDNN.",
     ]
-    buckets = proposals[0].ddp_bucket_bytes
     if proposals[0].plan.world_size > 1:
-        how = (
-            "none, as views of one another"
-            if not buckets
-            else "one more copy of the gradients, in their precision"
-        )
-        notes.append(f"DDP's buckets are in it by a formula: {how}. NCCL's own buffers are left out.")
+        notes.append(f"{_RANKS[proposals[0].plan.data_parallel]} NCCL's own buffers are left out.")
     if any(it.plan.precision == "bf16-true" and not it.plan.master_weights for it in proposals):
         notes.append(
             "bf16-true keeps no FP32 weights: an update below 1/512 of a weight is lost; other precisions keep them."

@@ -1,6 +1,7 @@
 """Refuse, before any memory is taken, a plan whose weights and their companions cannot fit."""
 
 import torch
+from typing_extensions import assert_never
 
 from memlab.catalog import MODELS
 from memlab.engine.host_memory import free_bytes
@@ -44,14 +45,24 @@ def why_it_cannot_fit(plan: Plan, device: torch.device) -> str | None:
 def least_bytes(plan: Plan) -> int:
     """Return the bytes of weights, gradients and optimizer state that no plan of this model gets below.
 
-    All of them are alive when the optimizer steps. Adapters' gradients and state count as nothing.
+    All of them are alive when the optimizer steps. Adapters' gradients and state count as nothing. Of several
+    ranks it is one, with its share of what they divide.
     """
     weight = 2 if plan.precision == "bf16-true" else 4
-    each = weight
+    held, state = weight, 0
     if not plan.lora_rank:
         moment = 4 if plan.master_weights or plan.optimizer_state_precision == "fp32" else weight
-        each += weight + _moments(plan) * moment + (4 if plan.master_weights else 0)
-    return MODELS[plan.model].parameters * each
+        held, state = 2 * weight, _moments(plan) * moment + (4 if plan.master_weights else 0)
+    parameters = MODELS[plan.model].parameters
+    match plan.data_parallel:
+        case "ddp":
+            return parameters * (held + state)
+        case "zero1":
+            return parameters * held + parameters * state // plan.world_size
+        case "fsdp2":
+            return parameters * (held + state) // plan.world_size
+        case never:
+            assert_never(never)
 
 
 def _moments(plan: Plan) -> int:

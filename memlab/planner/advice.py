@@ -25,7 +25,7 @@ def nothing_fits(tried: Sequence[Combination], fitting: Fitting) -> NothingFits:
     changes = list(_changes(nearest, fitting))
     return NothingFits(
         f"nothing fits {fitting.card.title}: the nearest, {_named(nearest.plan)}, needs "
-        f"{format_bytes(nearest.needed_bytes)} where {format_bytes(nearest.available_bytes)} are left of the card, "
+        f"{format_bytes(nearest.peak_reserved)} where {format_bytes(nearest.available_bytes)} are left of the card, "
         f"{format_bytes(states)} of its peak for weights, gradients and optimizer state; {_advice(changes)}.",
         nearest,
     )
@@ -35,11 +35,11 @@ def _nearest(plans: Sequence[Plan], fitting: Fitting) -> Fit:
     """Return what the plan that needs least needs; those whose weights alone need more are not predicted."""
     nearest: Fit | None = None
     for plan in sorted(plans, key=lambda plan: (states_bytes(plan), plan.to_json())):
-        if nearest is not None and states_bytes(plan) > nearest.needed_bytes:
+        if nearest is not None and states_bytes(plan) > nearest.peak_reserved:
             break
         fit = fitting.fit(plan)
-        if nearest is None or (fit.needed_bytes, plan.to_json()) < (
-            nearest.needed_bytes,
+        if nearest is None or (fit.peak_reserved, plan.to_json()) < (
+            nearest.peak_reserved,
             nearest.plan.to_json(),
         ):
             nearest = fit
@@ -112,10 +112,10 @@ def _smallest_card(nearest: Fit, fitting: Fitting) -> Card | None:
     enough = [
         card
         for card in CARDS.values()
-        if card.memory_bytes > nearest.needed_bytes and (card.has_bf16 or not bf16)
+        if card.memory_bytes > nearest.peak_reserved and (card.has_bf16 or not bf16)
     ]
     for card in sorted(enough, key=lambda card: (card.memory_bytes, card.name)):
-        there = Fitting(card, gradient_as_bucket_view=fitting.gradient_as_bucket_view)
+        there = Fitting(card)
         if there.fits(there.fit(nearest.plan)):
             return card
     return None

@@ -18,21 +18,13 @@ class Fit:
     peak_allocated: int
     peak_reserved: int
     """What the allocator would take from the card."""
-    ddp_bucket_bytes: int
-    """What DDP adds on each of several ranks: its buckets hold the gradients once more, in their precision,
-    unless gradient_as_bucket_view makes the gradients views of them. By this formula, not by a trace."""
     available_bytes: int
     """The card's memory less the CUDA context at its smallest."""
 
     @property
-    def needed_bytes(self) -> int:
-        """The allocator's reserve and DDP's buckets together."""
-        return self.peak_reserved + self.ddp_bucket_bytes
-
-    @property
     def headroom_bytes(self) -> int:
         """What stays free on the card; negative where the plan does not fit."""
-        return self.available_bytes - self.needed_bytes
+        return self.available_bytes - self.peak_reserved
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for JSON; the keys are the attributes' names."""
@@ -40,7 +32,6 @@ class Fit:
             **vars(self),
             "plan": self.plan.to_dict(),
             "peak": self.peak.to_dict(),
-            "needed_bytes": self.needed_bytes,
             "headroom_bytes": self.headroom_bytes,
         }
 

@@ -22,7 +22,6 @@ def feasible_plans(
     world_size: int = 1,
     *,
     largest_only: bool = False,
-    gradient_as_bucket_view: bool = False,
     progress: Progress | None = None,
     **fixed: Any,
 ) -> list[Proposal]:
@@ -36,7 +35,7 @@ def feasible_plans(
     for themselves agree. Raises NothingFits, which names what comes nearest; PlanError and CardError.
     """
     target = card_named(card)
-    fitting = Fitting(target, gradient_as_bucket_view=gradient_as_bucket_view)
+    fitting = Fitting(target)
     open_plans = _open_plans(model, target, global_batch_size, world_size, fixed)
     fitted = []
     for done, combination in enumerate(open_plans):

@@ -1,4 +1,5 @@
-// Names sliders, lists, buttons and charts of the panel, which ipywidgets leaves without names.
+// Names sliders, lists, buttons and charts of the panel, which ipywidgets leaves without names, and gives them the
+// keys that they need.
 
 const CONTROL = "input, select, .noUi-handle, button";
 
@@ -25,6 +26,12 @@ function nameOne(holder, name) {
   }
 }
 
+// JupyterLab takes keys for its cells where a list or a button has the focus: arrows leave the cell, "b" adds one,
+// "d d" deletes it. Within the panel such keys are the control's; those with Ctrl, Alt or Meta stay JupyterLab's.
+function ofTheFrontEnd(event) {
+  return event.ctrlKey || event.altKey || event.metaKey || event.key === "Escape" || (event.shiftKey && event.key === "Enter");
+}
+
 function render({ model, el }) {
   let timer = 0;
   let root = null;
@@ -37,6 +44,10 @@ function render({ model, el }) {
     if (root !== null && timer === 0) timer = setTimeout(apply, 100);
   };
   const changes = new MutationObserver(soon);
+  const keys = (event) => {
+    if (root?.contains(event.target)) event.target.toggleAttribute("data-lm-suppress-shortcuts", !ofTheFrontEnd(event));
+  };
+  window.addEventListener("keydown", keys, { capture: true }); // before JupyterLab, which listens to the document
   const begin = () => {
     root = el.closest(".memlab-bench");
     if (root === null) {
@@ -51,6 +62,7 @@ function render({ model, el }) {
   begin();
   return () => {
     clearTimeout(timer);
+    window.removeEventListener("keydown", keys, { capture: true });
     model.off("change:names", soon);
     changes.disconnect();
   };

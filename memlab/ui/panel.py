@@ -88,6 +88,7 @@ class Panel:
         buttons = _box("memlab-buttons", self.run_button, self.pause_button, self.stop_button)
         self.cancel_button.add_class("memlab-small")
         self.offer_cancel(False)
+        chips = _box("memlab-chips", self.chip, self.target)
         messages = _column("memlab-messages", self.error, self.why, self.notes)
         side = _column("memlab-side", controls.widget, self.forecast, self.cancel_button)
         charts = _column(
@@ -99,11 +100,10 @@ class Panel:
         )
         for widget, kind in ((self.state, "memlab-state"), (self.progress, "memlab-progress")):
             widget.add_class(kind)
-        self.chip.add_class("memlab-push")
         return _column(
             "memlab-bench",
             HTML(STYLE),
-            _box("memlab-top", name, buttons, self.state, self.progress, self.chip, self.target, self.names),
+            _box("memlab-top", name, buttons, self.state, self.progress, chips, self.names),
             _box("memlab-body", messages, side, charts),
         )
 

@@ -85,18 +85,18 @@ class PlotlyChart:
             self.widget.children = [plotly_library(), self.view]
 
 
-def _trace(series: Series) -> dict[str, Any]:
+def _trace(series: Series, width: int = 2) -> dict[str, Any]:
     words = {
         "name": series.name,
         "x": list(series.x) if isinstance(series.x, tuple) else _bytes(series.x),
         "y": _bytes(series.y),
-        "hovertemplate": f"%{{y:.4~g}} {series.name.replace('<', '&lt;')}<extra></extra>",
+        "hovertemplate": f"%{{y:.4~g}} {_plain(series.name)}<extra></extra>",
     }
     match series.kind:
         case "bar":
             return {**words, "type": "bar", "marker": {"color": series.colour}}
         case "line":
-            line = {"color": series.colour, "dash": series.dash, "width": 2}
+            line = {"color": series.colour, "dash": series.dash, "width": width}
             # A line of one point would be invisible.
             mode = "lines" if len(series.y) > 1 else "lines+markers"
             line["shape"] = "hv" if series.stepped else "linear"
@@ -116,9 +116,15 @@ def _trace(series: Series) -> dict[str, Any]:
             return {**words, **fill, "type": "scatter", "mode": "lines", "line": line}
 
 
+def _plain(name: str) -> str:
+    """Return `name` such that plotly.js neither takes it for markup nor fills it in."""
+    return name.replace("&", "&amp;").replace("<", "&lt;").replace("%{", "%&#123;")
+
+
 def _traces(figure: Figure) -> list[dict[str, Any]]:
-    heat = [_heat(figure.heat)] if figure.heat else []
-    return [*heat, *(_trace(series) for series in figure.series)]
+    if figure.heat is None:
+        return [*map(_trace, figure.series)]
+    return [_heat(figure.heat), *(_trace(series, width=3) for series in figure.series)]  # wider than the gaps
 
 
 def _heat(heat: Heat) -> dict[str, Any]:
@@ -132,8 +138,8 @@ def _heat(heat: Heat) -> dict[str, Any]:
         "hoverinfo": "skip",  # each cell says it already
         "colorscale": [[0, HEAT_COLOURS[0]], [1, HEAT_COLOURS[1]]],
         "showscale": False,
-        "xgap": 2,
-        "ygap": 2,
+        "xgap": 1,
+        "ygap": 1,
     }
 
 
@@ -149,7 +155,7 @@ def _bytes(values: NDArray) -> bytes:
 def _look(figure: Figure, height: int) -> dict[str, Any]:
     return {
         "height": height,
-        "margin": MARGIN,
+        "margin": {**MARGIN, "l": 64} if figure.heat else MARGIN,  # its numbers are long
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"color": WORDS, "family": "system-ui, sans-serif"},

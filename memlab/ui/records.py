@@ -9,6 +9,8 @@ from memlab.run import Run
 from memlab.trace import Breakdown
 from memlab.ui.rank_record import RankRecord
 
+LONGEST_NAME = 40
+"""Letters of a run's name that legends and tables show."""
 SPEED_WINDOW = 8
 """Optimizer steps over which the shown speed is averaged."""
 
@@ -54,7 +56,7 @@ class Record:
     @property
     def label(self) -> str:
         """Its letter, and its name or, without one, what sets its plan apart."""
-        return f"{self.letter} {self.name or describe(self.plan)}"
+        return f"{self.letter} {shorten(self.name, LONGEST_NAME) or describe(self.plan)}"
 
     @property
     def samples_per_second(self) -> float:
@@ -145,6 +147,15 @@ def describe(plan: Plan) -> str:
     fields = ("optimizer", "norm", "data_parallel", "gradient_sync")
     words += [getattr(plan, name) for name in fields if getattr(plan, name) != getattr(usual, name)]
     return " ".join(words if plan.model == Plan().model else [plan.model, *words])
+
+
+def shorten(text: str, longest: int) -> str:
+    """Return `text` in `longest` letters at most.
+
+    >>> shorten("half the batch", 8)
+    'half ...'
+    """
+    return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
 def letter(number: int) -> str:

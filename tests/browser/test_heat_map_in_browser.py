@@ -46,3 +46,37 @@ def test_it_fills_by_itself_and_works_by_the_keyboard(tmp_path: Path, dark: bool
 
         assert page.get_by_role("img", name="Peak over").count() == 1
         assert view.complaints == []
+
+
+@pytest.mark.slow
+def test_keys_turn_its_lists_and_leave_the_notebook_alone(tmp_path: Path) -> None:
+    with jupyterlab(tmp_path) as lab, opened(lab, notebook(tmp_path)) as view:
+        wait_for_all_cells(view)
+        page = view.page
+        chosen = page.get_by_role("combobox", name="activation checkpointing")
+        cells = page.locator(".jp-Cell").count()
+
+        chosen.focus()
+        for key, value in (
+            ("ArrowDown", "selective checkpointing"),
+            ("ArrowDown", "full checkpointing"),
+            ("ArrowUp", "selective checkpointing"),
+            ("End", "full checkpointing"),
+            ("Home", "no checkpointing"),
+        ):
+            page.keyboard.press(key)
+            view.wait(lambda value=value: chosen.input_value() == value, 5)
+        page.keyboard.type("b")  # in JupyterLab: a new cell below
+        page.keyboard.press("End")
+        view.wait(lambda: chosen.input_value() == "full checkpointing", 5)
+        wait_until_table_says(view, "full checkpointing")
+
+        assert page.locator(".jp-Cell").count() == cells
+        assert view.complaints == []
+
+
+def wait_until_table_says(view: Notebook, words: str) -> None:
+    """Open the table by its key and read its caption."""
+    view.page.get_by_role("button", name="Peak over").focus()
+    view.page.keyboard.press("Enter")
+    view.wait(lambda: words in view.page.locator(".memlab-table caption").inner_text())

@@ -130,3 +130,22 @@ def test_a_view_that_is_shown_and_does_not_draw_is_replaced(monkeypatch: pytest.
     drawn.draw(figure)
     drawn.draw(figure)
     assert drawn.view is answering
+
+
+def test_a_runs_name_is_neither_markup_nor_a_template_of_the_browsers_chart() -> None:
+    named = record("A")
+    named.name = "<b>%{y}</b> & co"
+    drawn = chart("plotly", 200)
+
+    drawn.draw(loss_figure([named]))
+
+    words = drawn.view.traces[0]["hovertemplate"]
+    assert words == "%{y:.4~g} now: A &lt;b>%&#123;y}&lt;/b> &amp; co<extra></extra>"
+
+
+def test_a_long_name_is_shortened_where_it_is_shown() -> None:
+    named = record("A")
+    named.name = "x" * 300
+
+    assert loss_figure([named]).series[0].name == f"now: A {'x' * 37}..."
+    assert run_peaks_figure([named]).table.rows[0][0] == f"A {'x' * 37}..."

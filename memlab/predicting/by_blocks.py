@@ -75,10 +75,10 @@ def recorded_by_blocks(
         return recorded(plan, workload, steps, mode)
     with plain_torch(), mode.device:
         model = prepare_model(workload, plan)
-    blocks = block_list(workload, model)
-    if blocks is not None:
-        periods = PERIODS + AHEAD.get(plan.data_parallel, 0)
-        whole = Whole(model, blocks, max(1, plan.checkpoint_every), periods)
+    period, periods = max(1, plan.checkpoint_every), PERIODS + AHEAD.get(plan.data_parallel, 0)
+    enough = _first_two(len(workload.blocks(model)), period, periods) is not None
+    if enough and (blocks := block_list(workload, model)) is not None:
+        whole = Whole(model, blocks, period, periods)
         try:
             return _told(whole, (_cut(whole, depth, plan, workload, steps, mode) for depth in whole.depths()))
         except Irregular:
@@ -98,9 +98,10 @@ class Whole:
 
     def depths(self) -> Iterator[int]:
         """Yield numbers of blocks to trace, while they are together fewer than all."""
-        depth = traced = len(self.blocks) % self.period + self.periods * self.period
-        if traced + depth + self.period >= len(self.blocks):
+        first_two = _first_two(len(self.blocks), self.period, self.periods)
+        if first_two is None:
             return
+        depth, traced = first_two[0], first_two[0]
         while traced < len(self.blocks):
             yield depth
             depth += self.period
@@ -114,6 +115,12 @@ class Whole:
     def names(self, root: str) -> tuple[str, ...]:
         """Return the names of all modules, as a meter lists them; the model itself goes by its class, `root`."""
         return ("", *(name or root for name, _ in self.model.named_modules()))
+
+
+def _first_two(blocks: int, period: int, periods: int) -> tuple[int, int] | None:
+    """Return how many of `blocks` the first two traces have; None where that is not less than all of them."""
+    depth = blocks % period + periods * period
+    return None if 2 * depth + period >= blocks else (depth, depth + period)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,10 @@ from memlab.units import GiB, MiB
 
 NAME_WIDTH = 190
 """Pixels left of the bars, so that no line runs through a name."""
-LONGEST_BAR = 460
-"""Pixels of the largest peak, or of the largest card's limit."""
+LONGEST_BAR = 310
+"""Pixels of the largest peak, or of the largest card's limit: with a card's name beyond it they fit half a window."""
+LINE_HEIGHT = 12
+"""Pixels of a card's name: each has a line of its own, as cards may be near each other."""
 LEAST_SHOWN = 10 * MiB
 """Categories that no run has more of have no row; the total counts them."""
 
@@ -69,8 +71,9 @@ class Budget:
         ends = [*(run.peak.total for run in self.runs.values()), *map(available_bytes, self.cards)]
         pixels = LONGEST_BAR / max(ends)
         bars = "".join(_bar(name, run, self.categories, pixels) for name, run in self.runs.items())
-        lines = "".join(_limit(card, pixels) for card in self.cards)
-        picture = f'<div style="position:relative;padding-top:18px">{lines}{bars}</div>'
+        lines = "".join(_limit(card, pixels, LINE_HEIGHT * number) for number, card in enumerate(self.cards))
+        above = LINE_HEIGHT * len(self.cards) + 4
+        picture = f'<div style="position:relative;padding-top:{above}px">{lines}{bars}</div>'
         return f'<div aria-hidden="true">{picture}<div>{keys_html(self.categories)}</div></div>'
 
 
@@ -86,13 +89,16 @@ def budget(runs: Mapping[str, Run], cards: Sequence[str] = ("rtx-4090", "a100-40
 def _bar(name: str, run: Run, categories: Sequence[str], pixels: float) -> str:
     blocks = "".join(block_html(category, round(run.peak[category] * pixels)) for category in categories)
     words = f"{escape(name)}, {run.peak.total / GiB:.1f} GiB"
-    head = f'<span style="display:inline-block;width:{NAME_WIDTH}px">{words}</span>'
+    head = (
+        f'<span style="display:inline-block;width:{NAME_WIDTH}px;white-space:normal;vertical-align:middle">'
+        f"{words}</span>"
+    )
     return f'<div style="white-space:nowrap">{head}{blocks}</div>'
 
 
-def _limit(card: Card, pixels: float) -> str:
-    place = f"left:{NAME_WIDTH + round(available_bytes(card) * pixels)}px;top:0;bottom:0"
+def _limit(card: Card, pixels: float, top: int) -> str:
+    place = f"left:{NAME_WIDTH + round(available_bytes(card) * pixels)}px;top:{top}px;bottom:0"
     return (
         f'<div style="position:absolute;{place};border-left:2px dashed currentColor;padding-left:3px;'
-        f'font-size:11px;line-height:1">{escape(card.name)}</div>'
+        f'font-size:11px;line-height:1;white-space:nowrap">{escape(card.name)}</div>'
     )

@@ -68,6 +68,6 @@ def test_what_cannot_be_held_against_each_other_is_refused() -> None:
 def test_each_cards_name_stands_on_a_line_of_its_own() -> None:
     page = budget({"a": RUN}, cards=("rtx-4090", "t4", "a100-40gb"))._repr_html_()
 
-    assert re.findall(r"top:(\d+)px", page) == ["0", "12", "24"]
+    assert re.findall(r";top:(\d+)px", page) == ["0", "12", "24"]
     assert page.count("white-space:nowrap") == 4, "three names of cards and a bar"
     assert "padding-top:40px" in page

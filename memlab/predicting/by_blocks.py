@@ -22,7 +22,7 @@ from memlab.predicting.repeats import Irregular, Layout, Numbers, lengthened, pi
 from memlab.predicting.stream import SIZE, Calls, Names, Stream, in_order, signatures, stream_of, traces
 from memlab.trace import Trace
 from memlab.training.loop import Trainer
-from memlab.training.surroundings import plain_torch
+from memlab.training.surroundings import by_default_on, plain_torch
 from memlab.training.window import Window
 from memlab.workload import Workload, prepare_model
 
@@ -73,7 +73,7 @@ def recorded_by_blocks(
     """Return what `recorded` does, from traces of some of the blocks where these tell of all."""
     if plan.model == "custom":  # what its forward does between blocks may differ from one to the next
         return recorded(plan, workload, steps, mode)
-    with plain_torch(), mode.device:
+    with plain_torch(), by_default_on(mode.device):
         model = prepare_model(workload, plan)
     period, periods = max(1, plan.checkpoint_every), PERIODS + AHEAD.get(plan.data_parallel, 0)
     enough = _first_two(len(workload.blocks(model)), period, periods) is not None

@@ -102,7 +102,7 @@ class DatalessMode(TorchDispatchMode):
             if func is _READ and _asked_by_an_optimizer():
                 return 1.0
             rule = self._rules.get(id(func))
-            return self.run(func, args, kwargs) if rule is None else rule(self, func, args, kwargs)
+            return self._shapes(func, args, kwargs) if rule is None else rule(self, func, args, kwargs)
         if not self._makes_dataless(func, kind, kwargs):
             return func(*args, **kwargs)
         if func is _TO_COPY:

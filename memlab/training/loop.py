@@ -19,7 +19,7 @@ from memlab.training.precision import FullPrecision, precision_for
 from memlab.training.random_state import RandomState
 from memlab.training.schedule import schedule_for
 from memlab.training.step import Outcome, Parts, optimizer_step
-from memlab.training.surroundings import plain_torch
+from memlab.training.surroundings import by_default_on, plain_torch
 from memlab.training.sync import SingleRank, sync_for
 from memlab.training.window import Window, windows
 from memlab.training.zeroing import GradientReset
@@ -184,7 +184,7 @@ def _build(
     plan: Plan, workload: Workload, precision: FullPrecision, meter: StepMeter, sync: SingleRank
 ) -> Parts:
     """Build model and optimizer, then everything that the plan chooses around them."""
-    with precision.device:
+    with by_default_on(precision.device):
         model = prepare_model(workload, plan)
     if not model.training:  # handed over for evaluation as a whole; parts of it may be so on purpose
         model.train()

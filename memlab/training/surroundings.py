@@ -1,7 +1,7 @@
 """A run's own settings of torch: what the program around it chose for itself does not reach the run."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 import torch
 
@@ -23,6 +23,11 @@ def plain_torch() -> Iterator[None]:
         for setting in settings:
             stack.enter_context(setting)
         yield
+
+
+def by_default_on(device: torch.device) -> AbstractContextManager[object]:
+    """Make tensors on `device`, within `plain_torch`: there nothing is to be said of the host."""
+    return nullcontext() if device == _HOST else device  # a mode, which every function of torch passes through
 
 
 def _unlike_plain_torch() -> Iterator[AbstractContextManager[object]]:

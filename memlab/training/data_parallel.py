@@ -13,6 +13,7 @@ from typing_extensions import assert_never, override
 
 from memlab.events import StepCommunication
 from memlab.plan import GradientSync, Plan, PlanError
+from memlab.training.backend_thread import integers_let_go, let_go
 from memlab.training.exchange import Exchange, checksum, what_stays
 from memlab.training.metering import NULL_METER, StepMeter
 from memlab.training.ranks import join
@@ -33,7 +34,8 @@ class SeveralRanks(SingleRank):
     def agreed(self, window: Window) -> Window:
         self._exchange.begin_step()
         items = torch.tensor(window.items)
-        dist.all_reduce(items)
+        with let_go(items):
+            dist.all_reduce(items)
         batches = (
             window.micro_batches if window.stand_in is None else (*window.micro_batches, window.stand_in)
         )
@@ -45,7 +47,8 @@ class SeveralRanks(SingleRank):
 
     @override
     def mean(self, loss: Tensor) -> float:
-        dist.all_reduce(loss)
+        with let_go(loss):
+            dist.all_reduce(loss)
         return loss.item() / self.world_size
 
     @override
@@ -79,6 +82,7 @@ class Replicas(SeveralRanks):
             meter.exchange(bucket)
         self._exchange = Exchange(meter, self.rank, self.world_size)
         wrapped.register_comm_hook(None, self._exchange.hook)
+        wrapped.register_forward_pre_hook(_lay_out_anew)
         self._model = model
         return wrapped
 
@@ -100,6 +104,13 @@ class Replicas(SeveralRanks):
             yield
         if not self._exchange.complete:
             raise PlanError(_no_gradient(model.module))
+
+
+def _lay_out_anew(model: DistributedDataParallel, inputs: object) -> None:
+    """Lay DDP's buckets out anew where it is about to, once a run, for it does not wait for gloo's thread."""
+    if torch.is_grad_enabled() and not model._has_rebuilt_buckets:
+        with integers_let_go():
+            model._has_rebuilt_buckets = bool(model.reducer._rebuild_buckets())
 
 
 def exchanges(when: GradientSync, *, is_last: bool) -> bool:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
-from weakref import ref
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from memlab.events import StepCommunication
+from memlab.training.backend_thread import Made
 from memlab.training.metering import StepMeter
 
 Kind = Literal["all-reduce", "all-gather", "reduce-scatter"]
@@ -132,23 +131,11 @@ def _covered(spans: list[tuple[float, float]]) -> float:
 def what_stays() -> Iterator[list[Tensor]]:
     """Give, at the end, a view of each storage that is made within and outlives it: DDP's buckets."""
     found: list[Tensor] = []
-    with _Made() as made:
+    with Made() as made:
         yield found
-    for storage in made.storages:
+    for storage, _ in made.storages:
         if (alive := storage()) is not None:
             found.append(torch.empty(0, dtype=torch.uint8, device=alive.device).set_(alive))
-
-
-class _Made(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.storages: list[ref[torch.UntypedStorage]] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if isinstance(out, Tensor) and func is torch.ops.aten.empty.memory_format:
-            self.storages.append(ref(out.untyped_storage()))
-        return out
 
 
 @torch.no_grad()

@@ -1,17 +1,13 @@
 """How FSDP2 gathers weights and scatters gradients: as it does by itself, counted, and nothing held any longer."""
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from memlab.training.backend_thread import let_go
 from memlab.training.exchange import Exchange, ended
-
-_MOST_SECONDS = 0.2
-_PAUSE_SECONDS = 2e-5
 
 
 class _Through:
@@ -33,7 +29,7 @@ class AllGathers(_Through):
     ) -> dist.Work | None:
         """Fill `output_tensor`; `input_tensor` is this rank's part of it."""
         one = self._exchange.begins("all-gather", output_tensor)
-        with _let_go(output_tensor):
+        with let_go(output_tensor):
             work = _all_gather(output_tensor, input_tensor, group=group, async_op=async_op)
             ended(one)
         return work
@@ -52,7 +48,7 @@ class ReduceScatters(_Through):
     ) -> dist.Work | None:
         """Fill `output_tensor`, this rank's share, from every rank's `input_tensor`."""
         one = self._exchange.begins("reduce-scatter", input_tensor)
-        with _let_go(output_tensor, input_tensor):
+        with let_go(output_tensor, input_tensor):
             work = _reduce_scatter(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
             ended(one)
         return work
@@ -61,23 +57,3 @@ class ReduceScatters(_Through):
 # torch 2.13 has other names for them, and warns of those that 2.11 has.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-
-
-@contextmanager
-def _let_go(*tensors: Tensor) -> Iterator[None]:
-    """Wait, on the host, until as many hold the storages of `tensors` at the end as at the beginning.
-
-    gloo's thread keeps them for a moment after the collective is done, so that they would die at a moment of its.
-    """
-    storages = [tensor.untyped_storage() for tensor in tensors if tensor.is_cpu]
-    before = [_holders(storage) for storage in storages]
-    yield
-    latest = time.perf_counter() + _MOST_SECONDS
-    for storage, holders in zip(storages, before, strict=True):
-        while _holders(storage) > holders and time.perf_counter() < latest:
-            time.sleep(_PAUSE_SECONDS)
-
-
-def _holders(storage: torch.UntypedStorage) -> int:
-    # Private; a tensor's own count does not tell of views, and gloo holds those.
-    return torch._C._storage_Use_Count(storage._cdata)

@@ -27,7 +27,9 @@ def plain_torch() -> Iterator[None]:
 
 def by_default_on(device: torch.device) -> AbstractContextManager[object]:
     """Make tensors on `device`, within `plain_torch`: there nothing is to be said of the host."""
-    return nullcontext() if device == _HOST else device  # a mode, which every function of torch passes through
+    return (
+        nullcontext() if device == _HOST else device
+    )  # a mode, which every function of torch passes through
 
 
 def _unlike_plain_torch() -> Iterator[AbstractContextManager[object]]:

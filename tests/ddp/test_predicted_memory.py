@@ -47,7 +47,7 @@ ZERO1: list[dict[str, Any]] = [
 Found = tuple[list[int], dict[str, dict[str, int]]]
 """The peak of each step, and the largest instant of each phase of the last, by category.
 
-Not of the second: while buckets are laid out anew, gloo's thread holds some integers for a moment.
+Not of the second: before buckets are laid out anew, ranks exchange some integers, which are not predicted.
 """
 FSDP2: list[dict[str, Any]] = [
     {"model": "gpt-tiny", "gradient_accumulation_steps": 2},

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from types import FrameType
 from typing import Any
 
 import torch
@@ -9,10 +10,17 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from memlab.engine.control import Control, Stopped
+from memlab.training.data_parallel import lay_out_anew
 
 _COLLECTIVES = "/torch/distributed/distributed_c10d.py"
 _DDP = "/torch/nn/parallel/distributed.py"
-"""Innermost, it waits too: its first forward after the first backward agrees on the buckets."""
+"""Innermost, it waits too: forward brings the buffers of all ranks together."""
+
+
+def _waits_in(frame: FrameType) -> bool:
+    """Say whether the innermost line waits for other ranks in C++, without torch.distributed's own Python."""
+    code = frame.f_code
+    return code is lay_out_anew.__code__ or code.co_filename.replace("\\", "/").endswith(_DDP)
 
 
 class SharedControl(Control):
@@ -23,6 +31,7 @@ class SharedControl(Control):
         self._main = threading.get_ident()
         self._progress = 0
         self._place = "the start"
+        self._beats = 0
 
     @override
     def check(self) -> None:
@@ -44,7 +53,9 @@ class SharedControl(Control):
     def beat(self) -> dict[str, Any]:
         """Return how far the main thread is, where, and whether it waits for other ranks; for another thread."""
         line, waits = self._line()
+        self._beats += 1
         return {
+            "number": self._beats,
             "progress": self._progress,
             "place": self._place,
             "line": line,
@@ -55,7 +66,7 @@ class SharedControl(Control):
     def _line(self) -> tuple[str, bool]:
         """Return the innermost line that is not torch's, and whether torch waits in a collective beneath it."""
         frame = sys._current_frames().get(self._main)
-        waits = frame is not None and frame.f_code.co_filename.replace("\\", "/").endswith(_DDP)
+        waits = frame is not None and _waits_in(frame)
         while frame is not None:
             name = frame.f_code.co_filename.replace("\\", "/")
             waits = waits or name.endswith(_COLLECTIVES)

@@ -36,10 +36,13 @@ class Watch:
     """Longest time without progress that ended by itself, in seconds."""
     _changed: float = field(default_factory=time.monotonic)
     _seen: tuple[int, ...] = ()
+    _beats: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """The last beat of each rank, and when it came."""
 
     def hanging(self, beats: list[dict[str, Any] | None]) -> tuple[list[int], float]:
         """Return the ranks that hang, and for how many seconds; none while all may be at work."""
         now = time.monotonic()
+        frozen = self._frozen(beats, now)
         known = [beat for beat in beats if beat is not None]
         progress = tuple(beat["progress"] for beat in known)
         started = len(known) == len(beats) and min(progress) > 0
@@ -50,11 +53,20 @@ class Watch:
             return [], 0.0
         quiet = now - self._changed
         behind = [
-            n for n, beat in enumerate(known) if beat["progress"] == min(progress) and not beat["waits"]
+            n
+            for n, beat in enumerate(known)
+            if beat["progress"] == min(progress) and (not beat["waits"] or n in frozen)
         ]
         if quiet < max(PATIENCE, SLOWER * self.longest) or not 0 < len(behind) < len(beats):
             return [], quiet
         return behind, quiet
+
+    def _frozen(self, beats: list[dict[str, Any] | None], now: float) -> set[int]:
+        """Return the ranks whose beats stopped: a process that is stopped may last have said that it waits."""
+        for rank, beat in enumerate(beats):
+            if beat is not None and self._beats.get(rank, (0, now))[0] != beat["number"]:
+                self._beats[rank] = beat["number"], now
+        return {rank for rank, (_, came) in self._beats.items() if now - came >= PATIENCE}
 
 
 def hung(behind: list[int], seconds: float, beats: list[dict[str, Any] | None], world_size: int) -> Failed:

@@ -82,7 +82,7 @@ class Replicas(SeveralRanks):
             meter.exchange(bucket)
         self._exchange = Exchange(meter, self.rank, self.world_size)
         wrapped.register_comm_hook(None, self._exchange.hook)
-        wrapped.register_forward_pre_hook(_lay_out_anew)
+        wrapped.register_forward_pre_hook(lay_out_anew)
         self._model = model
         return wrapped
 
@@ -106,7 +106,7 @@ class Replicas(SeveralRanks):
             raise PlanError(_no_gradient(model.module))
 
 
-def _lay_out_anew(model: DistributedDataParallel, inputs: object) -> None:
+def lay_out_anew(model: DistributedDataParallel, inputs: object) -> None:
     """Lay DDP's buckets out anew where it is about to, once a run, for it does not wait for gloo's thread."""
     if torch.is_grad_enabled() and not model._has_rebuilt_buckets:
         with integers_let_go():

@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from memlab.interrupts import kept
+
 if TYPE_CHECKING:
     from memlab.engine.measure import measure
     from memlab.engine.predict import predict
@@ -46,7 +48,9 @@ __all__ = [*_PLACES]
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'memlab' has no attribute {name!r}")
-    return getattr(import_module(_PLACES[name]), name)
+    with kept():  # torch, half imported, could not be imported again
+        module = import_module(_PLACES[name])
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -10,7 +10,19 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "memlab"
 LAYERS = (
-    {"units", "catalog", "plan", "plan_rules", "plan_ranks", "trace", "run", "events", "logits", "late_bar"},
+    {
+        "units",
+        "catalog",
+        "plan",
+        "plan_rules",
+        "plan_ranks",
+        "trace",
+        "run",
+        "events",
+        "logits",
+        "late_bar",
+        "interrupts",
+    },
     {"device", "optimizers", "models", "data", "cross_entropy"},
     {"workload"},
     {"training", "memory"},

@@ -17,6 +17,7 @@ from memlab.engine.thin import step_memory
 from memlab.engine.worker import private_output
 from memlab.events import StepMemory, to_json
 from memlab.plan import Plan, PlanError
+from memlab.predicting.steps import micro_batches_to_trace
 from memlab.run import Run
 from memlab.trace import ARRAYS, PHASES, Trace
 
@@ -87,7 +88,7 @@ def step_memories(run: Run) -> list[StepMemory]:
     assert run.trace is not None
     return [
         step_memory(
-            whole_step(trace, run.plan.gradient_accumulation_steps),
+            whole_step(trace, run.plan),
             step,
             allocated=run.peak_allocated,
             reserved=run.peak_reserved,
@@ -96,15 +97,17 @@ def step_memories(run: Run) -> list[StepMemory]:
     ]
 
 
-def whole_step(trace: Trace, micro_steps: int) -> Trace:
-    """Return one step's `trace` with its second micro-step repeated up to `micro_steps`.
+def whole_step(trace: Trace, plan: Plan) -> Trace:
+    """Return one step's `trace` with its second micro-step repeated up to K of them.
 
-    A prediction traces two of them where all are alike; storages keep the number of those they repeat.
+    A prediction traces two of them where all later ones are alike, or three where the last is not; storages keep
+    the number of those they repeat.
     """
     training = np.isin(trace.phase, (PHASES.index("forward"), PHASES.index("backward")))
     second = np.flatnonzero(training & (trace.micro_step == 1))
-    missing = micro_steps - 2
-    if missing < 1 or not len(second) or trace.micro_step.max() > 1:
+    traced = int(trace.micro_step.max()) + 1
+    missing = plan.gradient_accumulation_steps - traced
+    if missing < 1 or traced != micro_batches_to_trace(plan) or not len(second):
         return trace
     first, last = int(second[0]), int(second[-1]) + 1
     rows = np.concatenate(
@@ -114,4 +117,6 @@ def whole_step(trace: Trace, micro_steps: int) -> Trace:
     columns["micro_step"][last : last + missing * (last - first)] += np.repeat(
         np.arange(1, missing + 1, dtype=np.int32), last - first
     )
+    after = columns["micro_step"][last + missing * (last - first) :]
+    after[after > 1] += missing
     return replace(trace, **columns)

@@ -10,6 +10,7 @@ from memlab.memory.beyond import beyond_allocator
 from memlab.memory.cards import Card
 from memlab.plan import Plan
 from memlab.planner.proposal import Fit
+from memlab.predicting.steps import micro_batches_to_trace
 from memlab.run import Run
 
 Progress = Callable[[int, int, Plan], None]
@@ -65,14 +66,14 @@ def states_bytes(plan: Plan) -> int:
 def same_memory(plan: Plan) -> Plan:
     """Return the shortest plan whose ranks need the same memory as those of `plan`.
 
-    From K = 2 and the third step on everything repeats, and a rank of DDP's holds the same beside one other and
-    beside many; not where micro-batches differ in shape, nor where ranks hold shares.
+    From K = 2 (with FSDP2: 3) and the third step on everything repeats, and a rank of DDP's holds the same beside one
+    other and beside many; not where micro-batches differ in shape, nor where ranks hold shares.
     """
     if plan.data == "ragged-text":
         return plan
     alike = replace(
         plan,
-        gradient_accumulation_steps=min(plan.gradient_accumulation_steps, 2),
+        gradient_accumulation_steps=min(plan.gradient_accumulation_steps, micro_batches_to_trace(plan)),
         steps=min(plan.steps, 3),
     )
     return replace(alike, world_size=min(plan.world_size, 2)) if plan.data_parallel == "ddp" else alike

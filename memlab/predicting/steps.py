@@ -37,7 +37,8 @@ def steps_to_trace(plan: Plan, workload: Workload) -> Steps:
     later = tuple(islice(coming, max(0, min(plan.steps, LOOKED_AT) - len(first)))) if may_differ else ()
     all_shapes = {_shapes(batch) for window in (*first, *later) for batch in window.micro_batches}
     if len(all_shapes) == 1:
-        return Steps(tuple(_cut(window) for window in first), True, len(first) + len(later))
+        alike = micro_batches_to_trace(plan)
+        return Steps(tuple(_cut(window, alike) for window in first), True, len(first) + len(later))
     largest = max((*first, *later), key=_largest)  # the earliest of equals
     more = () if any(largest is window for window in first) else (largest,)
     return Steps((*first, *more), False, len(first) + len(later))
@@ -49,6 +50,15 @@ def _not_alike(plan: Plan) -> int:
     Gradients that stay in DDP's buckets keep the old ones alive while these are laid out anew, in the second step.
     """
     return 3 if plan.gradient_as_bucket_view and plan.zero_grad == "in_place" else 2
+
+
+def micro_batches_to_trace(plan: Plan) -> int:
+    """Return how many micro-batches show all of a window.
+
+    The second adds to gradients that are there, and so do later ones; with FSDP2 the last scatters whole gradients
+    that those before it kept.
+    """
+    return 3 if plan.data_parallel == "fsdp2" else 2
 
 
 def _with_stand_in(window: Window) -> Window:
@@ -68,5 +78,5 @@ def _largest(window: Window) -> int:
     return max(sum(tensor.numel() for tensor in batch) for batch in window.micro_batches)
 
 
-def _cut(window: Window) -> Window:
-    return replace(window, micro_batches=window.micro_batches[:2])
+def _cut(window: Window, micro_batches: int) -> Window:
+    return replace(window, micro_batches=window.micro_batches[:micro_batches])

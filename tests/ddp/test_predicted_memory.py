@@ -51,6 +51,7 @@ Not of the second: before buckets are laid out anew, ranks exchange some integer
 """
 FSDP2: list[dict[str, Any]] = [
     {"model": "gpt-tiny", "gradient_accumulation_steps": 2},
+    {"model": "gpt-tiny", "gradient_accumulation_steps": 4},
     {"model": "gpt-tiny", "gradient_accumulation_steps": 2, "gradient_sync": "every-micro-step"},
     {"model": "gpt-tiny", "precision": "bf16-mixed", "activation_checkpointing": "full"},
     {"model": "gpt-tiny", "precision": "bf16-true"},

@@ -54,10 +54,23 @@ def test_every_micro_step_is_predicted_as_it_is_measured_to_the_byte(k: int, pre
     measured, predicted = measure(plan), predict(plan)
 
     for step in (0, 1):
-        whole = whole_step(predicted.trace.steps()[step], k)
+        whole = whole_step(predicted.trace.steps()[step], plan)
         assert boundaries(whole) == boundaries(measured.trace.steps()[step])
         assert len(boundaries(whole)) == 2 * k
     assert [memory.peak["total"] for memory in step_memories(predicted)] == list(measured.step_peaks)
+
+
+def test_whole_gradients_of_fsdp2_are_scattered_in_the_last_micro_step_alone() -> None:
+    fields = {"world_size": 2, "data_parallel": "fsdp2", "gradient_accumulation_steps": 5}
+    plan = Plan(model="gpt-tiny", micro_batch_size=1, sequence_length=16, steps=2, device="cpu", **fields)
+    predicted = predict(plan)
+
+    for traced in predicted.trace.steps().values():
+        whole = whole_step(traced, plan)
+        assert whole.by_category.min() >= 0 and whole.end == traced.end
+        found = boundaries(whole)
+        backward = [found[micro_step, PHASES.index("backward")] for micro_step in range(5)]
+        assert backward[0] == backward[1] == backward[2] == backward[3] != backward[4]
 
 
 def test_an_answer_is_what_predict_finds(predictor: Predictor) -> None:

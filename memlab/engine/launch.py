@@ -112,17 +112,18 @@ class Launch:
         if said != (self._said or "resume"):
             self._meeting.say(said)
             self._said = said
-            if said == "stop":
-                self._stop_by = time.monotonic() + STOP_SECONDS
 
     def _overdue(self) -> Failed | None:
+        beats = [self._meeting.beat(rank) for rank in range(self._world_size)]
+        if self._said == "stop" and all(beat is not None and beat["progress"] for beat in beats):
+            # Ranks that still start end after their first step.
+            self._stop_by = min(self._stop_by, time.monotonic() + STOP_SECONDS)
         if time.monotonic() > self._stop_by:
             return Failed(
                 kind="crash",
                 message=f"The {self._world_size} ranks did not end their step within {STOP_SECONDS:.0f} s of Stop, so "
                 "they were killed and what they measured is lost.",
             )
-        beats = [self._meeting.beat(rank) for rank in range(self._world_size)]
         behind, seconds = self._watch.hanging(beats)
         return verdict.hung(behind, seconds, beats, self._world_size) if behind else None
 

@@ -159,6 +159,17 @@ def listening(pid: int) -> set[str]:
 
 
 @pytest.mark.slow
+def test_ranks_that_are_stopped_while_they_start_end_after_their_first_step() -> None:
+    control = Control()
+    control.stop()
+
+    seen = list(measure_events(Plan(**{**CUSTOM.to_dict(), "steps": 10**6}), Faulty("slow"), control=control))
+
+    finished = seen[-1]
+    assert isinstance(finished, Finished) and finished.stopped and len(finished.run.losses) == 1
+
+
+@pytest.mark.slow
 def test_paused_ranks_stand_still_and_go_on() -> None:
     control, steps = Control(), []
 

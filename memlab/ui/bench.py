@@ -184,7 +184,8 @@ class Bench:
         record = session.ledger.newest
         words = state_words(going, state, self._said or session.ending)
         device = device_words(None if problem else self.plan, record)
-        self._panel.say_state(device, words, progress_words(record))
+        of_an_earlier_run = session.trouble is not None and record is not None and record.run is not None
+        self._panel.say_state(device, words, "" if of_an_earlier_run else progress_words(record))
         say_forecast(self._panel, self._foresight, self._controls.card)
         why = "Run waits until the setting marked in red is possible." if problem and not going else ""
         paused = going and state == "paused"

@@ -141,6 +141,7 @@ def test_out_of_memory_is_one_clear_line_and_the_bench_runs_at_once(bench: Bench
 
     with pytest.raises(BenchError, match="Out of memory on cpu"):
         bench.run(block=True, model="gpt-tiny", micro_batch_size=64, sequence_length=512, steps=1)
+    assert bench._panel.progress.value.count("step") == 0, "the run before it had one"
     assert "micro_batch_size=64 does not fit; try micro_batch_size=32" in bench.last_error
     assert bench._panel.error.value.count('role="alert"') == 1
     assert "failed" in state(bench)

@@ -5,9 +5,13 @@ function initialize({ model }) {
   if (shared.started) return;
   shared.started = true;
   shared.loaded ??= new Promise((resolve) => (shared.resolve = resolve));
-  const module = { exports: {} };
-  new Function("module", "exports", "define", model.get("source"))(module, module.exports, undefined);
-  shared.resolve(module.exports);
+  // anywidget gives up a widget that is not there after two seconds, and this holds the page for up to one: later.
+  const later = globalThis.requestIdleCallback ?? setTimeout;
+  later(() => {
+    const module = { exports: {} };
+    new Function("module", "exports", "define", model.get("source"))(module, module.exports, undefined);
+    shared.resolve(module.exports);
+  });
 }
 
 export default { initialize, render() {} };

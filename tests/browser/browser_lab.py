@@ -27,8 +27,12 @@ BROWSER_FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-HARMLESS = ("favicon", "ResizeObserver loop")
-"""Console errors that are the front end's own."""
+HARMLESS = ("favicon", "ResizeObserver loop", "[anywidget] Failed to initialize model.")
+"""Console errors that are the front end's own.
+
+The last is anywidget's timer: a page needed more than two seconds to load a widget, as on a busy machine. Nothing
+else says so; what a widget raises reads otherwise, and a chart that stays empty is looked for.
+"""
 
 
 @dataclass

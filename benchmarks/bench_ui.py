@@ -53,7 +53,8 @@ class Watch:
         self.seconds: list[float] = []
         """Of each update."""
         self.behind: list[float] = []
-        """Seconds from the arrival of the newest step of an update to the end of that update."""
+        """Seconds from the arrival of the newest step of an update to the end of that update, where it is new."""
+        self._drawn = 0
         self._arrived: dict[int, float] = {}
         self._draw = bench._show_news
         self._mailbox = bench._session.worker._process._mailbox
@@ -70,7 +71,8 @@ class Watch:
         began = time.perf_counter()
         self._draw(**how)
         self.seconds.append(time.perf_counter() - began)
-        if steps:
+        if steps > self._drawn:  # the last update, of a run's end, often shows no step that was not shown before
+            self._drawn = steps
             self.behind.append(time.perf_counter() - self._arrived[steps - 1])
 
     def close(self) -> None:

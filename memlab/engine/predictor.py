@@ -203,7 +203,9 @@ class _Process:
 def _answer(words: dict[str, Any]) -> Prediction | Refusal:
     if "refusal" in words:
         return Refusal(words["refusal"])
-    return Prediction(Run.from_dict(words["run"]), tuple(from_json(line) for line in words["memories"]))
+    peaks = words["run"]["step_peaks"]
+    run = Run.from_dict({**words["run"], "step_peaks": peaks + peaks[-1:] * words["repeats"]})
+    return Prediction(run, tuple(from_json(line) for line in words["memories"]))
 
 
 def main() -> None:

@@ -1,16 +1,18 @@
 """The process that predicts: what it answers is what `predict` finds and a run measures."""
 
+import json
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from memlab.engine.measure import measure
 from memlab.engine.predict import predict
 from memlab.engine.predictor import Prediction, Predictor, Question, Refusal
-from memlab.engine.predictor_service import Questions, step_memories, whole_step
+from memlab.engine.predictor_service import Questions, answer, step_memories, whole_step
 from memlab.plan import Plan
 from memlab.trace import PHASES, Trace
 
@@ -80,8 +82,18 @@ def test_an_answer_is_what_predict_finds(predictor: Predictor) -> None:
         expected = predict(question.plan, question.card)
         assert (found.run.peak, found.run.peak_reserved) == (expected.peak, expected.peak_reserved)
         assert found.run.trace is None
+        assert found.run.step_peaks == expected.step_peaks
         assert [memory.step for memory in found.memories] == [0, 1]
         assert found.memory(7) is found.memories[1]
+
+
+def test_a_long_run_is_told_in_a_short_line(predictor: Predictor) -> None:
+    plan = replace(MLP, steps=100_000)
+
+    assert len(json.dumps(answer({"plan": plan.to_dict(), "card": None}))) < 100_000
+    peaks = answered(predictor, Question(plan)).run.step_peaks
+    assert len(peaks) == 100_000
+    assert (peaks[0], set(peaks[1:])) == (predict(MLP).step_peaks[0], {predict(MLP).step_peaks[1]})
 
 
 def test_what_was_answered_is_remembered_without_the_process(predictor: Predictor) -> None:

@@ -71,7 +71,9 @@ class Watch:
         began = time.perf_counter()
         self._draw(**how)
         self.seconds.append(time.perf_counter() - began)
-        if steps > self._drawn:  # the last update, of a run's end, often shows no step that was not shown before
+        if (
+            steps > self._drawn
+        ):  # the last update, of a run's end, often shows no step that was not shown before
             self._drawn = steps
             self.behind.append(time.perf_counter() - self._arrived[steps - 1])
 

@@ -19,6 +19,7 @@ from memlab.predicting.blocks import block_list, cut, giving
 from memlab.predicting.dataless import DatalessMode
 from memlab.predicting.ranks import dataless_sync_for
 from memlab.predicting.repeats import Irregular, Layout, Numbers, lengthened, pieces
+from memlab.predicting.second_step import GradientNotes, MicroSteps, may_be_told
 from memlab.predicting.stream import SIZE, Calls, Names, Stream, in_order, signatures, stream_of, traces
 from memlab.trace import Trace
 from memlab.training.loop import Trainer
@@ -44,19 +45,35 @@ class Recorded:
 
 
 def recorded(
-    plan: Plan, workload: Workload, steps: Sequence[Window], mode: DatalessMode, *, with_calls: bool = False
+    plan: Plan,
+    workload: Workload,
+    steps: Sequence[Window],
+    mode: DatalessMode,
+    *,
+    with_calls: bool = False,
+    in_full: bool = False,
 ) -> Recorded:
-    """Train `plan` on `steps` within `mode`, metered; `with_calls` notes the operators too."""
-    meter = Meter(device=mode.device, dataless=mode)
+    """Train `plan` on `steps` within `mode`, metered; `with_calls` notes the operators too.
+
+    `in_full` traces also what the first step tells of the second.
+    """
+    meter = GradientNotes(device=mode.device, dataless=mode)
     parts, calls = [], []
+    told = not in_full and may_be_told(plan, steps)
+    micro_steps = None
     with closing(meter), closing(_trainer(plan, workload, meter, mode)) as trainer:
         mode.ledger = meter.ledger  # a meter begins a new one where it learns its device from the model
         for window in steps:
             mode.calls = [] if with_calls else None
-            trainer.run(window)
+            if micro_steps is None:
+                trainer.run(window)
+                part, called = meter.last_step, tuple(mode.calls or ())
+            else:
+                part, called = micro_steps.update_alone(trainer, window, meter, mode)
             trainer.steps_done += 1
-            parts.append(in_order(meter.last_step) if mode.on_host else meter.last_step)
-            calls.append(mode.calls or ())
+            micro_steps = MicroSteps.of(meter, part, called) if told else None
+            parts.append(in_order(part) if mode.on_host else part)
+            calls.append(called)
             mode.calls = None
         notices = tuple(notice.message for notice in trainer.take_notices())
     return Recorded(tuple(parts), notices, tuple(calls))

@@ -40,14 +40,14 @@ def trial(
     steps: Sequence[Window],
     capability: tuple[int, int] | None = None,
     *,
-    every_block: bool = False,
+    in_full: bool = False,
     progress: bool = False,
 ) -> Trial:
     """Train `plan` on `steps` without data: nothing is computed, and no parameter gets a value.
 
-    By the rules of a card with this compute capability; None: by the CPU's. `every_block` traces all
-    blocks of a model, also where a few of them tell of the others: the same result, later. `progress` as
-    `attended` has it.
+    By the rules of a card with this compute capability; None: by the CPU's. `in_full` traces all
+    blocks of a model and both steps, also where some of that tells of the rest: the same result, later.
+    `progress` as `attended` has it.
     """
     device = torch.device("cpu") if capability is None else card_device()
     mode = DatalessMode(device, cpu.RULES if capability is None else cuda.RULES)
@@ -58,9 +58,10 @@ def trial(
         stack.enter_context(without_data(mode))
         stack.enter_context(attended(mode, "predicting", progress=progress))
         # ZeRO-1 gives a rank weights of some blocks and not of others.
-        in_full = every_block or plan.data_parallel == "zero1"
-        trace = recorded if in_full else recorded_by_blocks
-        found = trace(plan, workload, steps, mode)
+        if in_full or plan.data_parallel == "zero1":
+            found = recorded(plan, workload, steps, mode, in_full=in_full)
+        else:
+            found = recorded_by_blocks(plan, workload, steps, mode)
     peaks = Peaks("all")
     for part in found.parts:
         peaks.add(part)

@@ -104,15 +104,15 @@ def plan_of(fields: dict) -> Plan:
     return Plan(**{"model": "gpt", "micro_batch_size": 2, "device": "cpu", **length, **fields})
 
 
-def tried(plan: Plan, capability: tuple[int, int] | None, *, every_block: bool) -> Trial:
+def tried(plan: Plan, capability: tuple[int, int] | None, *, in_full: bool) -> Trial:
     workload = workload_for(plan)
     windows = steps_to_trace(plan, workload).traced
-    return trial(plan, workload, windows, capability, every_block=every_block)
+    return trial(plan, workload, windows, capability, in_full=in_full)
 
 
 @pytest.mark.parametrize(("fields", "capability"), CASES, ids=str)
 def test_a_few_blocks_tell_exactly_what_all_blocks_do(fields: dict, capability: tuple | None) -> None:
-    few, every = (tried(plan_of(fields), capability, every_block=whole) for whole in (False, True))
+    few, every = (tried(plan_of(fields), capability, in_full=whole) for whole in (False, True))
 
     assert (few.by_blocks, every.by_blocks) == (True, False)
     assert few.trace == every.trace  # each change, its storage, category, place and module
@@ -132,13 +132,11 @@ def test_a_prediction_by_blocks_is_what_a_measurement_finds() -> None:
 
 def test_blocks_that_differ_are_all_traced() -> None:
     plan = Plan(model="resnet50", micro_batch_size=1, device="cpu")
-    assert not tried(plan, CPU, every_block=False).by_blocks
+    assert not tried(plan, CPU, in_full=False).by_blocks
 
 
 def test_a_model_with_few_blocks_is_traced_whole() -> None:
-    assert not tried(
-        Plan(model="gpt-tiny", sequence_length=8, device="cpu"), CPU, every_block=False
-    ).by_blocks
+    assert not tried(Plan(model="gpt-tiny", sequence_length=8, device="cpu"), CPU, in_full=False).by_blocks
 
 
 class Stack(Workload):

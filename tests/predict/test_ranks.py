@@ -33,7 +33,7 @@ def test_a_rank_by_a_few_blocks_is_that_by_all(fields: dict[str, object]) -> Non
     workload = workload_for(plan)
     steps = steps_to_trace(plan, workload).traced
 
-    by_blocks, every = (trial(plan, workload, steps, (8, 0), every_block=whole) for whole in (False, True))
+    by_blocks, every = (trial(plan, workload, steps, (8, 0), in_full=whole) for whole in (False, True))
 
     assert by_blocks.by_blocks and not every.by_blocks
     assert by_blocks.trace.held == every.trace.held

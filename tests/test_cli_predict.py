@@ -39,7 +39,8 @@ WRONG = {
         "leave precision open, or take a card of compute capability 8.0 or higher."
     ),
     "plan --card t4 --global-batch-size 8 --gradient-accumulation-steps 2": (
-        "--gradient-accumulation-steps is no flag of `memlab plan`; did you mean --gradient-precision?"
+        "--gradient-accumulation-steps=2 is what `memlab plan` finds: leave it out; --micro-batch-size settles it, as "
+        "--global-batch-size / (--micro-batch-size x --world-size)."
     ),
 }
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from memlab.planner import Proposal
 
 HELP = "find the plans that fit a card and make one global batch, ranked by speed"
+FOLLOWS = "--gradient-accumulation-steps"
 QUIET_SECONDS = 3.0
 """A search that takes longer shows its progress."""
 
@@ -30,6 +31,8 @@ def add_arguments(parser: Parser) -> None:
         help="of each precision, checkpointing and optimizer the largest micro-batch alone: fewer predictions",
     )
     add_plan_flags(parser, without=("gradient_accumulation_steps",))
+    # Known, to be refused in words of its own.
+    parser.add_argument(FOLLOWS, dest="follows", default=MISSING, help=argparse.SUPPRESS)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -45,6 +48,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _asked(options: argparse.Namespace, fields: dict[str, Any]) -> dict[str, Any]:
     """Take the search's own arguments out of the fields; raise UsageError where one is missing."""
+    if options.follows is not MISSING:
+        raise UsageError(
+            f"{FOLLOWS}={options.follows} is what `memlab plan` finds: leave it out; --micro-batch-size settles it, as "
+            "--global-batch-size / (--micro-batch-size x --world-size)."
+        )
     if options.card is None:
         raise UsageError("--card is missing: name the GPU to plan for, such as --card=a100-80gb.")
     if options.global_batch_size is MISSING:

@@ -14,7 +14,8 @@ class LateBar:
     """Drawn by `draw` once `quiet_seconds` have passed; the settings are tqdm's."""
 
     def __init__(self, quiet_seconds: float, **settings: Any) -> None:
-        self._quiet_until = time.perf_counter() + quiet_seconds
+        self._began = time.time()  # tqdm's clock
+        self._quiet_seconds = quiet_seconds
         self._settings = settings
         self._bar: Any = None
 
@@ -27,11 +28,13 @@ class LateBar:
 
     def draw(self, done: int = 0, total: int | None = None, what: str = "") -> None:
         """Say how far it is, once it has taken long."""
-        if time.perf_counter() < self._quiet_until:
+        if time.time() - self._began < self._quiet_seconds:
             return
         if self._bar is None:
             from tqdm import tqdm
 
-            self._bar = tqdm(total=total, initial=done, file=sys.stderr, leave=False, **self._settings)
+            # Any delay keeps it from drawing itself at once, with a time that begins now.
+            self._bar = tqdm(total=total, file=sys.stderr, leave=False, delay=1e-9, **self._settings)
+            self._bar.start_t = self._began
         self._bar.total, self._bar.n = total, done
         self._bar.set_postfix_str(what)

@@ -97,7 +97,15 @@ def broke_off(said: dict[int, Failed], report: str, world_size: int, code: int |
             "it; start the run again, with a smaller micro_batch_size if memory was short.",
             details=report,
         )
+    mute = [rank for rank in range(world_size) if rank not in said and rank not in ends]
     for rank, failed in said.items():
+        if len(mute) == 1:  # torchrun reports no exit code 0; where several are mute, it may have ended some itself
+            return Failed(
+                kind="crash",
+                message=f"Rank {mute[0]} of {world_size} ended without a word, and rank {rank} lost its connection to it; "
+                "look in your program for what ends a process, such as os._exit.",
+                details=failed.details,
+            )
         return Failed(
             kind="crash",
             message=f"Rank {rank} of {world_size} lost its connection to the others: {failed.message}",

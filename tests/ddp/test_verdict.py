@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from memlab.engine import verdict
+from memlab.events import Failed
 
 PATIENCE = 0.05
 
@@ -50,3 +51,24 @@ def test_nobody_hangs_while(
     monkeypatch: pytest.MonkeyPatch, pairs: list[tuple[dict[str, Any], dict[str, Any]]]
 ) -> None:
     assert seen(monkeypatch, *pairs) == []
+
+
+LOST = Failed(kind="crash", message="RuntimeError: Connection reset by peer")
+BROKEN = Failed(kind="crash", message="KeyError: 'label 7'")
+REPORT = "  rank      : 1 (local_rank: 1)\n  exitcode  : {} (pid: 7)\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "report", "sentence"),
+    [
+        ({0: LOST, 1: BROKEN}, "", "Rank 1 of 3: KeyError: 'label 7'"),
+        ({0: LOST, 2: LOST}, REPORT.format(3), "Rank 1 of 3 died (exit code 3)"),
+        # torchrun takes exit code 0 for a good end, and says nothing of it.
+        ({0: LOST, 2: LOST}, "", "Rank 1 of 3 ended without a word, and rank 0 lost its connection to it"),
+        # One of two that are mute may have been ended by torchrun.
+        ({2: LOST}, "", "Rank 2 of 3 lost its connection to the others"),
+        ({}, "", "torchrun could not start 3 ranks (exit code 1)"),
+    ],
+)
+def test_who_broke_a_run_off(said: dict[int, Failed], report: str, sentence: str) -> None:
+    assert verdict.broke_off(said, report, 3, 1).message.startswith(sentence)

@@ -1,0 +1,48 @@
+"""What kernels say of their results is what torch's FakeTensorMode says, for every kind of call that plans make."""
+
+from typing import Any
+
+import pytest
+
+from memlab import Plan
+from memlab.predicting import shapes
+from memlab.predicting.steps import steps_to_trace
+from memlab.predicting.trial import trial
+from memlab.workload import workload_for
+
+AMPERE, CPU = (8, 0), None
+PLANS = [
+    {"model": "gpt-tiny", "sequence_length": 24, "clip_norm": 1.0, "gradient_accumulation_steps": 2},
+    {"model": "gpt-tiny", "sequence_length": 24, "precision": "bf16-mixed", "dropout": 0.1},
+    {"model": "gpt-tiny", "sequence_length": 24, "precision": "fp16-mixed", "loss_chunks": 3},
+    {"model": "gpt-tiny", "sequence_length": 24, "precision": "bf16-true", "lora_rank": 2},
+    {"model": "gpt-tiny", "data": "ragged-text", "activation_checkpointing": "selective"},
+    {"model": "llama-7b", "sequence_length": 16, "precision": "bf16-mixed"},
+    {"model": "bert-base", "sequence_length": 24},
+    {"model": "vit-b/16"},
+    {"model": "mlp", "precision": "bf16-mixed"},
+    {"model": "convnet", "norm": "batch"},
+    {"model": "convnet", "norm": "group", "precision": "fp16-mixed"},
+]
+
+
+def known(fields: dict, capability: tuple[int, int] | None) -> dict[Any, Any]:
+    """Return what was learnt of the results of a plan's calls."""
+    shapes._known.clear()
+    plan = Plan(**{"micro_batch_size": 3, "device": "cpu", **fields})
+    workload = workload_for(plan)
+    trial(plan, workload, steps_to_trace(plan, workload).traced, capability)
+    return dict(shapes._known)
+
+
+@pytest.mark.parametrize("capability", [CPU, AMPERE], ids=str)
+@pytest.mark.parametrize("fields", PLANS, ids=str)
+def test_kernels_say_what_the_mode_says(
+    fields: dict, capability: tuple | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_kernels = known(fields, capability)
+    monkeypatch.setattr(shapes, "KERNELS", frozenset())
+    by_the_mode = known(fields, capability)
+
+    assert by_kernels == by_the_mode
+    assert len(by_kernels) > 20

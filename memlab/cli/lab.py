@@ -5,6 +5,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import memlab
@@ -12,6 +13,8 @@ from memlab.cli.parser import Parser, UsageError
 
 HELP = "open JupyterLab on the bench notebook"
 BENCH = "00_bench.ipynb"
+DEFAULTS = Path(__file__).with_name("jupyter")
+"""A configuration folder of Jupyter's kind: labconfig/default_setting_overrides.json is read from there."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -26,9 +29,10 @@ def run(options: argparse.Namespace) -> int:
     if importlib.util.find_spec("jupyterlab") is None:
         raise UsageError("JupyterLab is not installed here; `pip install jupyterlab` adds it.")
     command = lab_command(bench_notebook(), chosen, browser=not options.no_browser)
+    environment = lab_environment(os.environ)
     if os.name == "posix":  # JupyterLab itself then hears Ctrl-C, and ends its kernels in order
-        os.execv(command[0], command)
-    return subprocess.call(command)
+        os.execve(command[0], command, environment)
+    return subprocess.call(command, env=environment)
 
 
 def port(text: str | None) -> int | None:
@@ -54,7 +58,7 @@ def bench_notebook() -> Path:
 def lab_command(notebook: Path, port: int | None, *, browser: bool) -> list[str]:
     """Return what starts JupyterLab on `notebook`, for this machine alone and with its token on."""
     command = [sys.executable, "-m", "jupyterlab", str(notebook), "--ServerApp.ip=127.0.0.1"]
-    # The news popup covers the notebook, and both ask the network.
+    # Both ask the network.
     command += ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
     if port is not None:
         command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
@@ -63,3 +67,13 @@ def lab_command(notebook: Path, port: int | None, *, browser: bool) -> list[str]
     if hasattr(os, "geteuid") and os.geteuid() == 0:  # in a container; else it refuses to start
         command.append("--allow-root")
     return command
+
+
+def lab_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return `environment` with our defaults of JupyterLab's settings; what a user has set stays before them.
+
+    JupyterLab asks whether it may fetch news while its setting fetchNews is at "none", its default, whatever
+    LabApp.news_url says; no flag changes a default, files in a configuration path do.
+    """
+    path = environment.get("JUPYTER_CONFIG_PATH")
+    return {**environment, "JUPYTER_CONFIG_PATH": os.pathsep.join([*([path] if path else []), str(DEFAULTS)])}

@@ -57,7 +57,8 @@ def memory_figure(memory: StepMemory | None, steps: int = 0, ghost: Ghost | None
 
 def _note(memory: StepMemory | None, steps: int, ghost: Ghost | None) -> str:
     if memory is None:
-        return f"predicted for {ghost.name}, not run yet; {_phase_words(ghost.memory)}"
+        missing = "no whole step measured" if ghost.of_this_run else "not run yet"
+        return f"predicted for {ghost.name}, {missing}; {_phase_words(ghost.memory)}"
     step = f"step {memory.step + 1}{f' of {steps}' if steps else ''}"
     return f"{step}, live bytes by category; {_phase_words(memory)}"
 

@@ -55,8 +55,9 @@ class Record:
 
     @property
     def label(self) -> str:
-        """Its letter, and its name or, without one, what sets its plan apart."""
-        return f"{self.letter} {shorten(self.name, LONGEST_NAME) or describe(self.plan)}"
+        """Its letter, its name or, without one, what sets its plan apart; and why it is not compared."""
+        words = f"{self.letter} {shorten(self.name, LONGEST_NAME) or describe(self.plan)}"
+        return f"{words}, {self.stopped_inside}" if self.stopped_inside else words
 
     @property
     def samples_per_second(self) -> float:
@@ -66,8 +67,11 @@ class Record:
 
     @property
     def predicted_peak(self) -> int | None:
-        """The predicted peak of the steps that were metered, in bytes; None without a prediction."""
-        if self.prediction is None:
+        """The predicted peak of the steps that were metered, in bytes; None without a prediction.
+
+        None too where Stop broke off the step that holds the peak: whole steps are predicted.
+        """
+        if self.prediction is None or self.stopped_inside:
             return None
         peaks = self.prediction.step_peaks
         # Where batches differ in shape, only the steps that were traced are known one by one.
@@ -77,17 +81,16 @@ class Record:
 
     @property
     def difference(self) -> int | None:
-        """Measured minus predicted peak, in bytes; None where either is missing.
-
-        None too where Stop broke off the step that holds the peak: whole steps are predicted.
-        """
-        if self.predicted_peak is None or self.peak is None or self._broken_off:
+        """Measured minus predicted peak, in bytes; None where either is missing."""
+        if self.predicted_peak is None or self.peak is None:
             return None
         return self.peak.total - self.predicted_peak
 
     @property
-    def _broken_off(self) -> bool:
-        return self.stopped and self.peak is not None and self.peak.step >= len(self.losses)
+    def stopped_inside(self) -> str:
+        """Name the step that Stop broke off, where that step holds the peak; "" everywhere else."""
+        broken_off = self.stopped and self.peak is not None and self.peak.step >= len(self.losses)
+        return f"stopped inside step {self.peak.step + 1}" if broken_off else ""
 
     @property
     def first_bad_step(self) -> int | None:

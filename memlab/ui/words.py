@@ -29,9 +29,9 @@ def _asked(plan: Plan | None) -> str:
 
 def progress_words(record: Record | None) -> str:
     """Say how far a run is, how fast, and its largest instant."""
-    if record is None or not record.losses:
+    if record is None or not (record.losses or record.stopped_inside):
         return ""
-    words = [f"step {len(record.losses)} of {record.plan.steps}"]
+    words = [f"step {len(record.losses)} of {record.plan.steps}"] if record.losses else []
     if record.samples_per_second:
         words.append(f"{record.samples_per_second:.3g} samples/s")
     if record.peak is not None:
@@ -40,6 +40,8 @@ def progress_words(record: Record | None) -> str:
 
 
 def _beside_prediction(record: Record) -> str:
+    if record.stopped_inside:
+        return f" ({record.stopped_inside}, so not compared)"
     if record.predicted_peak is None or record.difference is None:
         return ""
     return f" (predicted {format_bytes(record.predicted_peak)}, difference {signed_bytes(record.difference)})"

@@ -46,6 +46,12 @@ def test_before_the_first_run_the_prediction_is_drawn_pale_by_category() -> None
     assert "predicted for 8 x 2 fp32" in figure.table.caption
 
 
+def test_of_a_run_without_a_whole_step_it_is_not_said_that_it_was_not_run() -> None:
+    figure = memory_figure(None, 3, ghost(of_this_run=True))
+
+    assert figure.note.startswith("predicted for 8 x 2 fp32, no whole step measured")
+
+
 def test_over_its_own_run_the_ghost_tells_the_signed_difference() -> None:
     larger = memory_event(step=1)
     larger = replace(larger, peak={**larger.peak, "total": larger.peak["total"] + 3 * MiB})

@@ -17,6 +17,8 @@ GRID = "rgba(128, 128, 128, 0.25)"
 WORDS = "#444444"
 """Where no style sheet says otherwise (the panel's does, for each theme)."""
 MARGIN = {"l": 52, "r": 14, "t": 18, "b": 36}
+NAME_RISE = 18
+"""Pixels between the highest point of a figure and the name of the one that it names."""
 PATIENCE_SECONDS = 4.0
 """How long a view may leave unanswered what it was sent first."""
 REPLACEMENTS = 3
@@ -170,7 +172,7 @@ def _look(figure: Figure, height: int) -> dict[str, Any]:
         "shapes": [_shade(span) for span in figure.spans if span.shaded],
         "annotations": [
             *(_name(span) for span in figure.spans if span.label),
-            *([_named_point(figure.mark, figure.x_range)] if figure.mark else []),
+            *([_named_point(figure.mark, figure, height)] if figure.mark else []),
         ],
     }
 
@@ -224,10 +226,14 @@ def _name(span: Span) -> dict[str, Any]:
     return {"text": span.label, "showarrow": False, "font": {"size": 11}, **place}
 
 
-def _named_point(mark: Mark, x_range: tuple[float, float] | None) -> dict[str, Any]:
-    first, last = x_range or (mark.x, mark.x)
+def _named_point(mark: Mark, figure: Figure, height: int) -> dict[str, Any]:
+    """Return the name of a point, above all that is drawn: a line through it could not be read."""
+    first, last = figure.x_range or (mark.x, mark.x)
     place = (mark.x - first) / (last - first) if last > first else 0.5
-    anchor = "left" if place < 0.15 else "right" if place > 0.85 else "center"
-    arrow = {"showarrow": True, "arrowhead": 2, "arrowwidth": 1.2, "arrowcolor": WORDS, "ax": 0, "ay": -18}
+    anchor = "left" if place < 0.25 else "right" if place > 0.75 else "center"
+    ground, ceiling = figure.y_range or (0.0, figure.top)
+    pixels = (height - MARGIN["t"] - MARGIN["b"]) / (ceiling - ground or 1.0)
+    rise = NAME_RISE + max(0.0, figure.top - mark.y) * pixels
+    arrow = {"showarrow": True, "arrowhead": 2, "arrowwidth": 1.2, "arrowcolor": WORDS, "ax": 0, "ay": -rise}
     text = {"text": f"<b>{mark.text}</b>", "font": {"size": 12}, "xanchor": anchor}
     return {**text, **arrow, "x": mark.x, "y": mark.y}

@@ -4,16 +4,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hand_made import memory_event, record
+from hand_made import memory_event, prediction, record
 
+from memlab.events import Finished
 from memlab.plan import Plan
 from memlab.trace import CATEGORIES
 from memlab.ui.html import error_html, legend_html, table_html
 from memlab.ui.memory_figure import memory_figure
 from memlab.ui.palette import CATEGORY_COLOURS, line_style
+from memlab.ui.plotly_chart import MARGIN, _look
 from memlab.ui.records import describe
 from memlab.ui.run_figures import loss_figure, loss_scale_figure, run_peaks_figure, step_peaks_figure
+from memlab.ui.spec import Figure
 from memlab.ui.thinning import thin
+from memlab.ui.words import progress_words
 from memlab.units import MiB
 
 
@@ -164,3 +168,36 @@ def test_every_text_is_escaped() -> None:
 )
 def test_a_run_is_called_by_what_sets_it_apart(fields: dict[str, object], words: str) -> None:
     assert describe(Plan(**fields)) == words
+
+
+def test_a_step_that_was_stopped_is_told_in_words_and_held_against_nothing() -> None:
+    broken = record("A", steps=1)
+    broken.prediction = prediction(broken.plan).run
+    peak = replace(broken.peak, step=1)
+    broken.add(Finished(run=replace(broken.prediction, peak=peak), stopped=True))
+
+    figure = run_peaks_figure([broken])
+
+    assert figure.table.rows == (("A 8 x 2 fp32, stopped inside step 2", "18.0", "-", "-", "100%"),)
+    assert not any(series.kind == "tick" for series in figure.series)
+    assert progress_words(broken).endswith("peak 18.0 MiB (stopped inside step 2, so not compared)")
+
+
+def test_a_run_that_was_stopped_inside_its_first_step_says_so() -> None:
+    broken = record("A", steps=0)
+    broken.add(Finished(run=prediction(broken.plan).run, stopped=True))
+
+    assert progress_words(broken) == "peak 18.0 MiB (stopped inside step 1, so not compared)"
+
+
+def test_the_name_of_the_peak_stands_above_all_that_is_drawn() -> None:
+    figure = memory_figure(memory_event())
+    low = replace(figure, mark=replace(figure.mark, y=figure.top / 2))
+
+    def height(figure: Figure) -> float:
+        """Return where the name begins, in pixels above the ground."""
+        look = _look(figure, 236)
+        pixels = (236 - MARGIN["t"] - MARGIN["b"]) / figure.y_range[1]
+        return figure.mark.y * pixels - look["annotations"][-1]["ay"]
+
+    assert height(low) == pytest.approx(height(figure))

@@ -95,8 +95,10 @@ class Panel:
             "memlab-charts",
             self.memory.widget,
             self.ranks.widget,
-            _box("memlab-row", self.loss.widget, self.peaks.widget),
-            _box("memlab-row", self.step_peaks.widget, self.loss_scale.widget),
+            _box(
+                "memlab-row",
+                *(card.widget for card in (self.peaks, self.loss, self.step_peaks, self.loss_scale)),
+            ),
         )
         for widget, kind in ((self.state, "memlab-state"), (self.progress, "memlab-progress")):
             widget.add_class(kind)

@@ -56,9 +56,8 @@ class DatalessMode(TorchDispatchMode):
         self._kinds: dict[int, int] = {}
         self._held = [*(rules or {})]
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
-        self._mode.cache_enabled = (
-            False  # each kind of call is asked for once, and what it asks itself seldom again
-        )
+        # Each kind of call is asked for once here, and what it asks in turn seldom comes again.
+        self._mode.cache_enabled = False
         self._shapes = Shapes(self._mode)
         # Its memo leaves weak references on tensors, and `Module.to` cannot swap a tensor that has one.
         self._mode.fake_tensor_converter.set_tensor_memo = lambda tensor, fake: None

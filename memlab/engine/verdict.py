@@ -97,9 +97,10 @@ def broke_off(said: dict[int, Failed], report: str, world_size: int, code: int |
             "it; start the run again, with a smaller micro_batch_size if memory was short.",
             details=report,
         )
+    # torchrun reports no exit code 0; where several are mute, it may have ended some of them itself.
     mute = [rank for rank in range(world_size) if rank not in said and rank not in ends]
     for rank, failed in said.items():
-        if len(mute) == 1:  # torchrun reports no exit code 0; where several are mute, it may have ended some itself
+        if len(mute) == 1:
             return Failed(
                 kind="crash",
                 message=f"Rank {mute[0]} of {world_size} ended without a word, and rank {rank} lost its connection to it; "

@@ -71,7 +71,7 @@ def recorded(
             else:
                 part, called = micro_steps.update_alone(trainer, window, meter, mode)
             trainer.steps_done += 1
-            micro_steps = MicroSteps.of(meter, part, called) if told else None
+            micro_steps = MicroSteps.of(meter, part, called) if told and not parts else None
             parts.append(in_order(part) if mode.on_host else part)
             calls.append(called)
             mode.calls = None

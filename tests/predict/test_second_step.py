@@ -72,8 +72,14 @@ def assert_equal(short: Trial, full: Trial) -> None:
     assert (short.peaks_by_phase, short.notices) == (full.peaks_by_phase, full.notices)
 
 
-@pytest.mark.parametrize("capability", [CPU, AMPERE], ids=str)
-@pytest.mark.parametrize("fields", TOLD, ids=str)
+CASES = [
+    *((fields, CPU) for fields in TOLD),
+    *((fields, AMPERE) for fields in TOLD[:3]),
+    *(pytest.param(fields, AMPERE, marks=pytest.mark.slow) for fields in TOLD[3:]),
+]
+
+
+@pytest.mark.parametrize(("fields", "capability"), CASES, ids=str)
 def test_the_first_step_tells_the_second_exactly(fields: dict, capability: tuple | None, told: list) -> None:
     full = tried(fields, capability, in_full=True)
     assert not told

@@ -35,8 +35,14 @@ def known(fields: dict, capability: tuple[int, int] | None) -> dict[Any, Any]:
     return dict(shapes._known)
 
 
-@pytest.mark.parametrize("capability", [CPU, AMPERE], ids=str)
-@pytest.mark.parametrize("fields", PLANS, ids=str)
+CASES = [
+    *((fields, CPU) for fields in PLANS[:2]),
+    *((fields, AMPERE) for fields in PLANS),
+    *(pytest.param(fields, CPU, marks=pytest.mark.slow) for fields in PLANS[2:]),
+]
+
+
+@pytest.mark.parametrize(("fields", "capability"), CASES, ids=str)
 def test_kernels_say_what_the_mode_says(
     fields: dict, capability: tuple | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

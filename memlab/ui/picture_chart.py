@@ -106,14 +106,16 @@ def _draw_spans(axes: "Axes", figure: Figure) -> None:
         place = ((span.first + span.last) / 2, 1.01)
         axes.text(*place, span.label, transform=axes.get_xaxis_transform(), ha="center", fontsize=8)
     if figure.mark:
+        from matplotlib.transforms import offset_copy
+
         start, end = figure.x_range or (figure.mark.x, figure.mark.x)
         share = (figure.mark.x - start) / (end - start) if end > start else 0.5
         side = "left" if share < 0.15 else "right" if share > 0.85 else "center"
         axes.annotate(
             figure.mark.text,
             (figure.mark.x, figure.mark.y),
-            (0, 14),
-            textcoords="offset points",
+            (figure.mark.x, max(figure.mark.y, figure.top)),  # above a ghost's line too, which would cross it
+            textcoords=offset_copy(axes.transData, axes.figure, y=14, units="points"),
             ha=side,
             fontsize=8,
             fontweight="bold",

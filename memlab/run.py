@@ -56,7 +56,7 @@ class Run:
     peaks_by_phase: Mapping[str, Breakdown]
     """The largest instant in forward, in backward and in the optimizer step."""
     step_peaks: tuple[int, ...]
-    """Peak of live bytes of each optimizer step."""
+    """Peak of live bytes of each optimizer step; predicted for batches that differ in shape: of the steps traced."""
     environment: Mapping[str, str]
     """Device, versions and date of the measurement or prediction."""
     ranks: tuple[Rank, ...] = ()

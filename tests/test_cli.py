@@ -1,5 +1,6 @@
 """What the command line says, where it says it, and how it ends."""
 
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -138,7 +139,18 @@ def test_lab_listens_on_this_machine_alone_and_keeps_its_token() -> None:
 
     assert "--ServerApp.ip=127.0.0.1" in command and "--ServerApp.port=9999" in command
     assert "--no-browser" in command
+    assert "--LabApp.default_url=/lab/tree/00_bench.ipynb" in command, "the printed address opens the bench"
     assert not [word for word in command if "token" in word.lower()]
+
+
+def test_a_port_in_use_is_refused_before_jupyterlab_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+
+        assert main(["lab", "--no-browser", f"--port={port}"]) == 2
+    assert capsys.readouterr().err.startswith(f"memlab: --port={port} is in use")
 
 
 def findings(trouble: str | None) -> Findings:

@@ -3,6 +3,7 @@
 import argparse
 import importlib.util
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -26,6 +27,11 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Start JupyterLab and stay until it ends."""
     chosen = port(options.port)
+    if chosen is not None and not is_free(chosen):
+        raise UsageError(
+            f"--port={chosen} is in use, perhaps by another JupyterLab: name another, or leave --port out and the next "
+            "free one is taken."
+        )
     if importlib.util.find_spec("jupyterlab") is None:
         raise UsageError("JupyterLab is not installed here; `pip install jupyterlab` adds it.")
     command = lab_command(bench_notebook(), chosen, browser=not options.no_browser)
@@ -44,6 +50,18 @@ def port(text: str | None) -> int | None:
     return int(text)
 
 
+def is_free(port: int) -> bool:
+    """Say whether a server could listen on `port` of this machine's loopback."""
+    with socket.socket() as probe:
+        if os.name == "posix":  # as the server does: a port whose last connections are closing is free
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 def bench_notebook() -> Path:
     """Return the bench notebook: the one below this folder, else the checkout's that memlab runs from."""
     places = [Path.cwd(), Path.cwd() / "notebooks", Path(memlab.__file__).parents[1] / "notebooks"]
@@ -60,6 +78,8 @@ def lab_command(notebook: Path, port: int | None, *, browser: bool) -> list[str]
     command = [sys.executable, "-m", "jupyterlab", str(notebook), "--ServerApp.ip=127.0.0.1"]
     # Both ask the network.
     command += ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    # JupyterLab's root is the notebook's folder. Without this the address that it prints opens no notebook.
+    command += [f"--LabApp.default_url=/lab/tree/{notebook.name}"]
     if port is not None:
         command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
     if not browser:

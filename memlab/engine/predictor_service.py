@@ -21,6 +21,8 @@ from memlab.predicting.steps import micro_batches_to_trace
 from memlab.run import Run
 from memlab.trace import ARRAYS, PHASES, Trace
 
+PASSES = (PHASES.index("forward"), PHASES.index("backward"))
+
 
 class Questions:
     """Those that wait: of each slot the newest alone."""
@@ -107,9 +109,9 @@ def whole_step(trace: Trace, plan: Plan) -> Trace:
     A prediction traces two of them where all later ones are alike, or three where the last is not; storages keep
     the number of those they repeat.
     """
-    training = np.isin(trace.phase, (PHASES.index("forward"), PHASES.index("backward")))
+    training = np.isin(trace.phase, PASSES)
     second = np.flatnonzero(training & (trace.micro_step == 1))
-    traced = int(trace.micro_step.max()) + 1
+    traced = int(trace.micro_step[training].max(initial=0)) + 1
     missing = plan.gradient_accumulation_steps - traced
     if missing < 1 or traced != micro_batches_to_trace(plan) or not len(second):
         return trace
@@ -121,6 +123,7 @@ def whole_step(trace: Trace, plan: Plan) -> Trace:
     columns["micro_step"][last : last + missing * (last - first)] += np.repeat(
         np.arange(1, missing + 1, dtype=np.int32), last - first
     )
-    after = columns["micro_step"][last + missing * (last - first) :]
-    after[after > 1] += missing
+    after = slice(last + missing * (last - first), None)
+    third = np.isin(columns["phase"][after], PASSES) & (columns["micro_step"][after] > 1)
+    columns["micro_step"][after][third] += missing
     return replace(trace, **columns)

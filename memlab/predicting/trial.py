@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from memlab.memory.peaks import Peaks
@@ -16,9 +17,11 @@ from memlab.predicting.refusals import refusals_explained
 from memlab.predicting.rules import cpu, cuda
 from memlab.predicting.rules.autocast import weight_cache
 from memlab.predicting.rules.composites import AMPERE, predicting_for
-from memlab.trace import Breakdown, Trace
+from memlab.trace import ARRAYS, PHASES, Breakdown, Trace
 from memlab.training.window import Window
 from memlab.workload import Workload
+
+_OPTIMIZER = PHASES.index("optimizer")
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +66,14 @@ def trial(
         else:
             found = recorded_by_blocks(plan, workload, steps, mode)
     peaks = Peaks("all")
-    for part in found.parts:
-        peaks.add(part)
+    for part, window in zip(found.parts, steps, strict=True):
+        peaks.add(_update_after_all(part, window))
     return Trial(
         peaks.trace(), peaks.peak, dict(peaks.by_phase), tuple(peaks.of_steps), found.notices, found.by_blocks
     )
+
+
+def _update_after_all(trace: Trace, window: Window) -> Trace:
+    """Return a step's `trace` with its update in the last micro-step of the window, traced or not."""
+    last = np.where(trace.phase == _OPTIMIZER, len(window.divisors) - 1, trace.micro_step)
+    return replace(trace, micro_step=last.astype(ARRAYS["micro_step"]))

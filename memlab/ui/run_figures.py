@@ -121,10 +121,11 @@ def peaks_table(records: Sequence[Record]) -> Table:
     known = [record for record in records if record.peak is not None]
     scale = scale_for(max((record.peak.total for record in known), default=0))
     first = known[0].peak.total or 1 if known else 1
+    of_first = f"of {known[0].letter}" if known else "share"
     return Table(
         caption="Peak of each run (micro-batch x K), what was predicted for it, measured minus predicted, and "
         "its share of the first run's",
-        header=("run", scale.name, "predicted", "difference", "share"),
+        header=("run", scale.name, "predicted", "difference", of_first),
         rows=tuple(
             (
                 record.label,

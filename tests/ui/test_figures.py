@@ -99,7 +99,7 @@ def test_bars_stack_to_the_peak_of_each_run() -> None:
     figure = run_peaks_figure([record("A"), record("B")])
 
     np.testing.assert_array_equal(np.sum([series.y for series in figure.series], axis=0), [18, 18])
-    assert figure.table.header == ("run", "MiB", "predicted", "difference", "share")
+    assert figure.table.header == ("run", "MiB", "predicted", "difference", "of A")
     assert figure.table.rows == (
         ("A 8 x 2 fp32", "18.0", "-", "-", "100%"),
         ("B 8 x 2 fp32", "18.0", "-", "-", "100%"),

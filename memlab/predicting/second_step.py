@@ -107,7 +107,7 @@ class MicroSteps:
         """
         before, after = trace.allocation[: meter.changes], trace.allocation[meter.changes :]
         numbers = before[trace.delta_bytes[: meter.changes] > 0]
-        if meter.gradients is None or not len(numbers):
+        if not meter.gradients or not len(numbers):
             return None
         first, born = int(numbers[0]), len(numbers)
         theirs = range(first, first + born)

@@ -66,14 +66,15 @@ def trial(
         else:
             found = recorded_by_blocks(plan, workload, steps, mode)
     peaks = Peaks("all")
-    for part, window in zip(found.parts, steps, strict=True):
-        peaks.add(_update_after_all(part, window))
+    for part in found.parts:
+        peaks.add(_updates_after_all(part, steps))
     return Trial(
         peaks.trace(), peaks.peak, dict(peaks.by_phase), tuple(peaks.of_steps), found.notices, found.by_blocks
     )
 
 
-def _update_after_all(trace: Trace, window: Window) -> Trace:
-    """Return a step's `trace` with its update in the last micro-step of the window, traced or not."""
-    last = np.where(trace.phase == _OPTIMIZER, len(window.divisors) - 1, trace.micro_step)
-    return replace(trace, micro_step=last.astype(ARRAYS["micro_step"]))
+def _updates_after_all(trace: Trace, steps: Sequence[Window]) -> Trace:
+    """Return `trace` with each step's update in the last micro-step of its window, traced or not."""
+    last = np.array([len(window.divisors) - 1 for window in steps])
+    micro_step = np.where(trace.phase == _OPTIMIZER, last[trace.step], trace.micro_step)
+    return replace(trace, micro_step=micro_step.astype(ARRAYS["micro_step"]))

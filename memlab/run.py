@@ -56,7 +56,10 @@ class Run:
     peaks_by_phase: Mapping[str, Breakdown]
     """The largest instant in forward, in backward and in the optimizer step."""
     step_peaks: tuple[int, ...]
-    """Peak of live bytes of each optimizer step; predicted for batches that differ in shape: of the steps traced."""
+    """Peak of live bytes of each optimizer step.
+
+    Predicted: short ends of later epochs count as whole, and where batches differ in shape, steps not traced are left out.
+    """
     environment: Mapping[str, str]
     """Device, versions and date of the measurement or prediction."""
     ranks: tuple[Rank, ...] = ()

@@ -90,7 +90,7 @@ def lab_command(notebook: Path, port: int | None, *, browser: bool) -> list[str]
 
 
 def lab_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return `environment` with our defaults of JupyterLab's settings; what a user has set stays before them.
+    """Return `environment` with our defaults of JupyterLab's settings; what a user sets in JupyterLab wins.
 
     JupyterLab asks whether it may fetch news while its setting fetchNews is at "none", its default, whatever
     LabApp.news_url says; no flag changes a default, files in a configuration path do.

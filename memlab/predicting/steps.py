@@ -18,9 +18,10 @@ class Steps:
     """The windows to trace."""
 
     traced: tuple[Window, ...]
-    """The first two of the run, or three; another that holds a larger micro-batch than they do, if there is one."""
+    """The first two of the run, or three; another that holds a larger micro-batch than the second, or more of them."""
     uniform: bool
-    """Whether every micro-batch of them has the same shapes: then later steps repeat the last."""
+    """Whether every micro-batch of them has the same shapes, and none is the end of an epoch: then later steps repeat
+    the last."""
     looked_at: int
     """Windows that were compared."""
 
@@ -33,13 +34,16 @@ def steps_to_trace(plan: Plan, workload: Workload) -> Steps:
     """
     coming = map(_with_stand_in, windows(workload, plan))
     first = tuple(islice(coming, min(_not_alike(plan), plan.steps)))
-    may_differ = plan.model == "custom" or plan.data == "ragged-text"
+    alike = micro_batches_to_trace(plan)
+    # The second may be the short end of an epoch, and the third whole again.
+    unequal = len({tuple(map(_shapes, window.micro_batches[:alike])) for window in first}) > 1
+    may_differ = unequal or plan.model == "custom" or plan.data == "ragged-text"
     later = tuple(islice(coming, max(0, min(plan.steps, LOOKED_AT) - len(first)))) if may_differ else ()
     all_shapes = {_shapes(batch) for window in (*first, *later) for batch in window.micro_batches}
-    if len(all_shapes) == 1:
-        alike = micro_batches_to_trace(plan)
+    if len(all_shapes) == 1 and not unequal:
         return Steps(tuple(_cut(window, alike) for window in first), True, len(first) + len(later))
-    largest = max((*first, *later), key=_largest)  # the earliest of equals
+    # Not the first: the optimizer's state is not there yet. The earliest of equals.
+    largest = max((*first[1:], *later), key=_largest, default=first[0])
     more = () if any(largest is window for window in first) else (largest,)
     return Steps((*first, *more), False, len(first) + len(later))
 
@@ -74,8 +78,9 @@ def _shapes(batch: Batch) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(tensor.shape) for tensor in batch)
 
 
-def _largest(window: Window) -> int:
-    return max(sum(tensor.numel() for tensor in batch) for batch in window.micro_batches)
+def _largest(window: Window) -> tuple[int, int]:
+    batches = [sum(tensor.numel() for tensor in batch) for batch in window.micro_batches]
+    return max(batches), len(batches)
 
 
 def _cut(window: Window, micro_batches: int) -> Window:

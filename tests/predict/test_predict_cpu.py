@@ -120,6 +120,17 @@ def test_more_micro_steps_than_two_do_not_move_the_peak(precision: str) -> None:
     assert five.step_peaks == measured.step_peaks
 
 
+@pytest.mark.parametrize(("micro_batch_size", "k"), [(599, 2), (1000, 1)])
+def test_an_epoch_of_two_windows_of_which_one_is_short_hides_no_peak(micro_batch_size: int, k: int) -> None:
+    fields = {"micro_batch_size": micro_batch_size, "gradient_accumulation_steps": k}
+    plan = Plan(model="mlp", **fields, steps=3, device="cpu")
+    predicted, measured = memlab.predict(plan), memlab.measure(plan)
+
+    assert measured.step_peaks[2] > measured.step_peaks[1], "the second window is the short one"
+    assert (predicted.peak, predicted.step_peaks) == (measured.peak, measured.step_peaks)
+    assert dict(predicted.peaks_by_phase) == dict(measured.peaks_by_phase)
+
+
 def test_text_of_unequal_lengths_is_predicted_with_its_own_shapes() -> None:
     plan = Plan(model="gpt-tiny", data="ragged-text", sequence_length=64, micro_batch_size=1,
                 gradient_accumulation_steps=3, steps=2, device="cpu")  # fmt: skip

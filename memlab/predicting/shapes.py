@@ -19,11 +19,11 @@ _ARGUMENT, _VIEW, _NEW, _NOTHING = range(4)
 _IMMUTABLE = (type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, str)
 aten = torch.ops.aten
 KERNELS = frozenset({
-    aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.sum.dim_IntList,
+    aten.add.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.sum.dim_IntList,
     aten.mm.default, aten.addmm.default, aten.bmm.default,
     aten.view.default, aten._unsafe_view.default, aten.t.default, aten.permute.default, aten.transpose.int,
     aten.gelu.default, aten.gelu_backward.default, aten.silu.default, aten.silu_backward.default,
-    aten._softmax.default, aten._softmax_backward_data.default,
+    aten._softmax_backward_data.default,
     aten._log_softmax.default, aten._log_softmax_backward_data.default,
     aten.nll_loss_forward.default, aten.nll_loss_backward.default,
 })  # fmt: skip

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 # Exact byte counts are the CPU's, on a GPU host too.
 os.environ["MEMLAB_DEVICE"] = "cpu"
 os.environ.setdefault("MPLBACKEND", "Agg")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts it so in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 

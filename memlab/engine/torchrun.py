@@ -18,7 +18,7 @@ def on_this_machine(folder: Path, world_size: int) -> list[str]:
         # torch's store listens on every address of a machine; a file listens on none.
         *("--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file"),
         *("--rdzv-endpoint", str(folder / "rendezvous"), "--local-addr", "127.0.0.1"),
-        *("--monitor-interval", "0.1", "--shutdown-timeout", "2"),
+        *("--monitor-interval", "0.1"),
         *("-m", "memlab.engine.rank", str(folder)),
     ]
 
@@ -33,6 +33,7 @@ def ranks_environment(folder: Path, world_size: int, import_from: list[str]) -> 
         **inherited,
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "2",  # seconds; torchrun has no flag for it before torch 2.12
         MEETING_POINT: (folder / "ranks").as_uri(),
         **({"GLOO_SOCKET_IFNAME": loopback[0]} if loopback else {}),
     }

@@ -105,7 +105,7 @@ class StorageMode(TorchDispatchMode):
                         untyped = arg.untyped_storage()
                         known = live.get(id(untyped))
                         if known is None or known() is not untyped:
-                            self._enter_found(arg)
+                            self._enter_found(arg, untyped)
                     elif type(arg) is list:
                         self._adopt(arg)
             except NotImplementedError:  # sparse: its parts have storages
@@ -149,18 +149,22 @@ class StorageMode(TorchDispatchMode):
                     untyped = arg.untyped_storage()
                     known = live.get(id(untyped))
                     if known is None or known() is not untyped:
-                        self._enter_found(arg)
+                        self._enter_found(arg, untyped)
                 except NotImplementedError:  # sparse: its parts have storages
                     self._adopt(list(plain([arg])))
             elif type(arg) is list:
                 self._adopt(arg)
 
-    def _enter_found(self, tensor: Tensor) -> None:
-        if self.ledger.is_here(tensor):
-            self._begins()
-            is_weight = isinstance(tensor, torch.nn.Parameter)
-            found = INPUTS if self.in_forward else TEMPORARIES
-            self.ledger.add(tensor, PARAMETERS if is_weight else found)
+    def _enter_found(self, tensor: Tensor, untyped: torch.UntypedStorage) -> None:
+        # Often: a Python number in an operation becomes a tensor first.
+        ledger = self.ledger
+        if ledger.is_here(tensor) and untyped.nbytes():
+            if self.may_begin_step:
+                self._begins()
+            if type(tensor) is not Tensor and isinstance(tensor, torch.nn.Parameter):
+                ledger.enter(untyped, PARAMETERS)
+            else:
+                ledger.enter(untyped, INPUTS if self.in_forward else TEMPORARIES)
 
     def _enter(self, out: Tensor, args: Any) -> None:
         try:

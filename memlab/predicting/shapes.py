@@ -3,6 +3,7 @@
 Asking them costs some 100 us an operation, and a model's blocks ask the same again and again.
 """
 
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ MOST_REMEMBERED = 50_000
 _empty_strided = torch._C._VariableFunctions.empty_strided  # without Python in between
 _make_subclass = Tensor._make_subclass
 _META = torch.device("meta")
+# Since torch 2.12 one is a property over the other, which takes a call in Python.
+_device_of = attrgetter("_fake_device" if hasattr(FakeTensor, "fake_device") else "fake_device")
 _ARGUMENT, _VIEW, _NEW, _NOTHING = range(4)
 _IMMUTABLE = (type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, str)
 aten = torch.ops.aten
@@ -161,7 +164,7 @@ def _describe(values: Any, parts: list[Any], tensors: list[FakeTensor]) -> None:
                 value.stride(),
                 value.dtype,
                 value.storage_offset(),
-                value._fake_device,
+                _device_of(value),
             )
         elif kind is int or kind is float or kind is bool:
             parts += (kind, value)  # 1, 1.0 and True are equal

@@ -2,8 +2,8 @@
 
 import inspect
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -92,19 +92,14 @@ def _trials_unseen() -> Iterator[None]:
     """Keep from a meter what DTensor makes to learn an operator's shapes: whole tensors, which hold no data."""
     from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
-    # Private, and the one place that is around each trial; older torch has none and ignores it.
-    before = getattr(ShardingPropagator, "_fake_mode_lock", nullcontext())
-    ShardingPropagator._fake_mode_lock = _WithoutModes()
+    trial = ShardingPropagator._propagate_tensor_meta_non_cached  # private, and the one place of all trials
+
+    def unseen(*args: Any, **kwargs: Any) -> Any:
+        with _disable_current_modes():
+            return trial(*args, **kwargs)
+
+    ShardingPropagator._propagate_tensor_meta_non_cached = unseen
     try:
         yield
     finally:
-        ShardingPropagator._fake_mode_lock = before
-
-
-class _WithoutModes(AbstractContextManager[None]):
-    def __enter__(self) -> None:
-        self._modes = _disable_current_modes()
-        self._modes.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        self._modes.__exit__(None, None, None)
+        ShardingPropagator._propagate_tensor_meta_non_cached = trial

@@ -1,10 +1,12 @@
 # What a newcomer types: `make lab` and `make test`. `make help` lists the rest.
-# Overridable: PYTHON (any Python >= 3.10), VENV, PIP_FLAGS (e.g. --no-index --find-links=wheels), LAB_FLAGS.
+# Overridable: PYTHON (any Python >= 3.10), VENV, PIP_FLAGS (e.g. --no-index --find-links=wheels), LAB_FLAGS,
+# TORCH (another version than constraints.txt names, in a VENV of its own).
 
 PYTHON ?= python3
 VENV ?= .venv
 PIP_FLAGS ?=
 LAB_FLAGS ?=
+TORCH ?=
 
 python := $(VENV)/bin/python
 ready := $(VENV)/.memlab-installed
@@ -31,6 +33,7 @@ $(ready): pyproject.toml constraints.txt
 		{ echo "memlab needs Python 3.10 or later; $(PYTHON) is older: make PYTHON=python3.12 ..."; exit 2; }
 	test -x $(python) || $(PYTHON) -m venv $(VENV)
 	$(python) -m pip install --quiet $(PIP_FLAGS) -c constraints.txt -e ".[lab,test]"
+	$(if $(TORCH),$(python) -m pip install --quiet $(PIP_FLAGS) torch==$(TORCH))
 	@touch $@
 
 $(front_ends): $(ready)

@@ -1,13 +1,15 @@
 """What metering costs: one training step bare, under a mode that does nothing, and under three meters.
 
-    python benchmarks/meter.py            # a few minutes; prints a table
+    python benchmarks/meter.py            # about ten minutes; prints a table
 
 The steps are taken in turn (bare, nothing, memlab, MemTracker, torch.profiler, bare, ...), so that a
 noisy neighbour meets all of them alike; each figure is the median over the rounds of
-(step under the meter) / (bare step of the same round).
+(step under the meter) / (bare step of the same round). What one of them leaves for Python's garbage
+collector is collected before the next one's turn.
 """
 
 import argparse
+import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -46,6 +48,7 @@ class Contender:
         self.operations = 0
 
     def seconds(self) -> float:
+        gc.collect()
         begin = time.perf_counter()
         with self.around(self.trainer):
             self.trainer.step()
@@ -113,7 +116,9 @@ def measure(name: str, rounds: int) -> None:
         ratios = [own / bare for own, bare in zip(seconds, times["bare"], strict=True)]
         overheads[label] = statistics.median(ratios) - 1
         print(f"  {label:26} {statistics.median(ratios):6.2f} x bare")
-    print(f"  MemTracker's overhead is {overheads['MemTracker'] / overheads['memlab.Meter']:.1f} x memlab's")
+    ours = overheads["memlab.Meter"]
+    print(f"  memlab's overhead is {ours / overheads['a mode that does nothing']:.2f} x that of such a mode,")
+    print(f"  and MemTracker's {overheads['MemTracker'] / ours:.1f} x memlab's")
 
 
 def main() -> None:

@@ -1,16 +1,18 @@
 # What a newcomer types: `make lab` and `make test`. `make help` lists the rest.
 # Overridable: PYTHON (any Python >= 3.10), VENV, PIP_FLAGS (e.g. --no-index --find-links=wheels), LAB_FLAGS,
-# TORCH (another version than constraints.txt names, in a VENV of its own).
+# TORCH (another version than constraints.txt names, in an environment of its own).
 
 PYTHON ?= python3
-VENV ?= .venv
+TORCH ?=
+with_torch := $(if $(TORCH),-torch-$(TORCH))
+VENV ?= .venv$(with_torch)
 PIP_FLAGS ?=
 LAB_FLAGS ?=
-TORCH ?=
 
 python := $(VENV)/bin/python
-ready := $(VENV)/.memlab-installed
-front_ends := $(VENV)/.memlab-front-ends
+ready := $(VENV)/.memlab-installed$(with_torch)
+front_ends := $(VENV)/.memlab-front-ends$(with_torch)
+pins := $(if $(TORCH),$(VENV)/constraints.txt,constraints.txt)
 pytest := $(python) -m pytest
 # One thread a process: two test processes share two cores, and byte counts do not depend on it.
 cpu := MEMLAB_DEVICE=cpu OMP_NUM_THREADS=1 MPLBACKEND=Agg JUPYTER_PLATFORM_DIRS=1
@@ -32,12 +34,12 @@ $(ready): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 		{ echo "memlab needs Python 3.10 or later; $(PYTHON) is older: make PYTHON=python3.12 ..."; exit 2; }
 	test -x $(python) || $(PYTHON) -m venv $(VENV)
-	$(python) -m pip install --quiet $(PIP_FLAGS) -c constraints.txt -e ".[lab,test]"
-	$(if $(TORCH),$(python) -m pip install --quiet $(PIP_FLAGS) torch==$(TORCH))
+	$(if $(TORCH),sed 's/^torch==.*/torch==$(TORCH)/' constraints.txt > $(pins))
+	$(python) -m pip install --quiet $(PIP_FLAGS) -c $(pins) -e ".[lab,test]"
 	@touch $@
 
 $(front_ends): $(ready)
-	$(python) -m pip install --quiet $(PIP_FLAGS) -c constraints.txt -e ".[front-ends]"
+	$(python) -m pip install --quiet $(PIP_FLAGS) -c $(pins) -e ".[front-ends]"
 	@touch $@
 
 test: $(ready) tests-here notebooks-here browser-here ## Run every test that fits in 12 minutes on 2 cores

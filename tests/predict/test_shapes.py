@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from memlab import Plan
 from memlab.predicting import shapes
@@ -56,3 +58,20 @@ def test_kernels_say_what_the_mode_says(
 
     assert by_kernels == by_the_mode
     assert len(by_kernels) > 20
+
+
+def test_tensors_of_another_mode_teach_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes, "_known", {})
+    ours, theirs = FakeTensorMode(allow_non_fake_inputs=True), FakeTensorMode()
+    answers = shapes.Shapes(ours)
+    detach = torch.ops.aten.detach.default
+    with theirs:
+        another = torch.empty(7)
+    with ours:
+        own = torch.empty(7)
+
+    answers(detach, (another,), {})
+    assert not shapes._known
+
+    assert answers(detach, (own,), {}).untyped_storage() is own.untyped_storage()
+    assert shapes._known
